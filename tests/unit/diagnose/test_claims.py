@@ -53,6 +53,18 @@ def test_slurm_is_quoted(text: str, what: str):
     assert what in find_cause(f"slurmstepd: error: {text}").cause
 
 
+def test_last_error_of_nccl_is_told():
+    error = "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:9, invalid usage (run with NCCL_DEBUG)"
+    reason = "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\nInvalid blocking attribute"
+    assert find_cause(f"{error}\n{reason}").title == "NCCL reports an error: Invalid blocking attribute"
+
+
+def test_exception_that_hydra_prints_without_a_traceback_is_the_cause():
+    call = "Error executing job with overrides: ['model=a']\nError in call to target 'lightning.Trainer':"
+    assert find_cause(f"{call}\nMisconfigurationException('No supported gpu backend found!')").rule == "no-gpu"
+    assert find_cause(f'{call}\nValueError("depth is 0")\nfull_key: trainer').title.startswith("the program ended with `Val")
+
+
 def test_timeout_of_gloo_has_no_advice_for_nccl():
     cause = find_cause("RuntimeError: [unbound_buffer.cc:84] Timed out waiting 1800000ms for recv operation")
     assert "NCCL" not in cause.title + cause.cause + cause.remedy

@@ -38,6 +38,51 @@ def test_note_before_the_failure_is_no_cause(before: str):
     assert first.rule == "library-interface"
 
 
+PROBE = "/usr/bin/ld: cannot find -laio\ncollect2: error: ld returned 1 exit status"
+STEPS = "\n".join(f"loading part {part}" for part in range(5))
+BUILD = f"{TYPE_ERROR.rpartition(chr(10))[0]}\nRuntimeError: Error building extension 'async_io'"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        (f"{PROBE}\n{STEPS}\n{TYPE_ERROR}", "library-interface"),
+        (f"{PROBE}\n{STEPS}\n{BUILD}", "build-files-missing"),
+        (f"{PROBE}\n{TYPE_ERROR}", "build-files-missing"),
+        (PROBE, "build-files-missing"),
+    ],
+    ids=["other error", "build", "error at once", "end of the log"],
+)
+def test_message_of_the_linker_is_the_cause_of_a_failed_build(text: str, rule: str):
+    first = read(text).first_cause
+    assert first
+    assert first.rule == rule
+
+
+def test_message_of_the_linker_that_nothing_follows_is_a_warning():
+    diagnosis = read(f"{PROBE}\n{STEPS}")
+    assert diagnosis.healthy
+    assert [issue.rule for issue in diagnosis.warnings] == ["build-files-missing"]
+
+
+@pytest.mark.parametrize("text", [
+    "The image extension is not loaded: libdecoder.so.3: cannot open shared object file: No such file or directory",
+    "There was a problem when trying to write in your cache folder (/root/.cache/hub). You should set HF_HOME.",
+    "sh: 1: nvcc: not found",
+])  # fmt: skip
+def test_optional_part_that_is_missing_is_a_warning_of_a_program_that_goes_on(text: str):
+    assert read(text).first_cause
+    diagnosis = read(f"{text}\nstep 10 | loss 4.2\nstep 20 | loss 3.9")
+    assert diagnosis.healthy
+    assert diagnosis.warnings
+
+
+def test_optional_triton_is_no_failure_of_a_running_job():
+    text = "A matching Triton is not available, some optimizations will not be enabled."
+    assert read(text, JobPhase.RUNNING).first_cause is None
+    assert read(text, JobPhase.FAILED).first_cause
+
+
 @pytest.mark.parametrize("library", [
     "libbitsandbytes_cuda124.so: cannot open shared object file: No such file or directory",
     "Could not find the bitsandbytes CUDA binary at PosixPath('/x/libbitsandbytes_cuda124.so')",

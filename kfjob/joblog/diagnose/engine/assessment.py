@@ -26,6 +26,10 @@ ENDS = _ABORTS.union(check_ids("worker-failed", "child-failed", "launcher-failed
 _LATE = frozenset(check_ids("child-failed", "launcher-failed", "traceback-cut"))
 """Rules of `ENDS` after which the output of a process may still arrive."""
 
+_BUILDS = frozenset(check_ids("compile-failed", "extension-build", "op-incompatible"))
+MAX_BUILD_LINES = 3
+"""Lines of a compiler and its driver after the message that made them fail."""
+
 TIMEOUTS = frozenset(check_ids("nccl-timeout", "gloo-timeout", "store-wait-timeout"))
 """Rules about ranks that waited for another one, which did not come."""
 _KILLS = frozenset(check_ids("pod-killed", "pod-terminated"))
@@ -100,6 +104,8 @@ def assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> Assessme
         severity = Severity.WARNING  # the program goes on after it
     if severity is Severity.ERROR and rule.in_script and job.view.phase is not None and not job.view.phase.ended:
         severity = Severity.WARNING  # the script may go on
+    if severity is Severity.ERROR and rule.probed and not (occurrence.in_exception or _has_consequence(job, occurrence)):
+        severity = Severity.WARNING  # the program may do without it
     recovered = severity is Severity.ERROR and not rule.permanent and has_recovered(job, occurrence, time)
     if severity is Severity.ERROR and rule.harmless_before_join and not occurrence.after_join:
         severity = _assess_before_join(job, occurrence, recovered=recovered)
@@ -125,6 +131,19 @@ def _find_role(job: JobEvidence, occurrence: Occurrence) -> Role:
         is_explained = any(_explains_end(other, occurrence) for other in pod.symptoms.occurrences())
         return Role.SYMPTOM if is_explained else Role.SUSPECT
     return rule.role
+
+
+def _has_consequence(job: JobEvidence, occurrence: Occurrence) -> bool:
+    """Return whether a build failed after the message of a compiler or a loader, or nothing else explains a failure."""
+    pod, line = job.history.pods[occurrence.pod], occurrence.line or 0
+    later = [item for item in pod.symptoms.occurrences() if item.order > occurrence.order and not item.rule.probed]
+    errors = [item for item in later if item.rule.severity is Severity.ERROR and not item.in_warning]
+    if causes := [item for item in errors if item.role in {Role.CAUSE, Role.SUSPECT} and item.rule.id not in ENDS]:
+        return any(item.rule.id in _BUILDS or 0 <= item.first_position - line <= MAX_BUILD_LINES for item in causes)
+    phases = {job.view.phase, pod.state.phase if pod.state else None}
+    went_on = JobPhase.RUNNING in phases or (occurrence.mark is not None and pod.readings > occurrence.mark.readings)
+    is_last = pod.lines - line <= MAX_BUILD_LINES and not went_on
+    return bool(errors or phases & {JobPhase.FAILED, PodPhase.FAILED}) or is_last
 
 
 def _has_failed_before(job: JobEvidence, killed: PodChanged) -> bool:

@@ -24,6 +24,8 @@ from kfjob.joblog.diagnose.engine.incidents import (
 from kfjob.joblog.diagnose.engine.tracebacks import (
     FOLLOWS,
     HEADING,
+    HYDRA_ERROR,
+    HYDRA_HEADING,
     Introduction,
     Traceback,
     continues_crash,
@@ -174,6 +176,8 @@ def _start(key: str, stream: _Stream, text: str, mark: Mark, before: LinesBefore
         _open(stream, open_cut_traceback(body, stream.introduction), before)
         _continue(key, stream, stream.traceback or Traceback(), text, mark)
         return
+    if HYDRA_HEADING in next(before(), ""):
+        body = HYDRA_ERROR.sub(r"\1: \2", body)
     incident = Incident(kind=IncidentKind.MESSAGE, mark=mark, stream=key, lines=[body], printed=[text])
     if match := match_last_line(strip_group(body)):
         incident.kind, incident.name, incident.message = IncidentKind.EXCEPTION, match[1], (match[2] or "").strip()

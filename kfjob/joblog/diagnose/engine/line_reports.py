@@ -98,8 +98,8 @@ def find_timestamp(text: str) -> Timestamp | None:
 MAX_LENGTH = 400
 """Characters of a line to search; a longer line announces nothing."""
 
-_INSTEAD = r"falling back|skipping|ignoring|accepting|using fallback"
-_RETRY = r"retrying|will (?:retry|be retried|try again)|trying again"
+_INSTEAD = r"falling back|skipp(?:ed|ing)|ignoring|accepting|using fallback"
+_RETRY = r"retrying|thrown while requesting|will (?:retry|be retried|try again)|trying again"
 _PASSIVE = r"(?:will )?ignored?|falls? back to|continuing (?:without|with|anyway)|will operate in|will be skipped"
 _CONTINUATION = Pattern(rf"(?i)\b(?:{_INSTEAD}|{_RETRY}|{_PASSIVE})\b")
 _CONTINUATION_BELOW = Pattern(

@@ -84,6 +84,9 @@ _LAST_LINE = re.compile(
     r"(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Timeout|Failed|ArrowInvalid|BadZipFile)|Exception)(?:: |$)"
 )
 _DOTTED_LAST_LINE = re.compile(r"(?:[a-z_]\w*\.)+(?:[A-Z]\w*|gaierror|herror|error|timeout): ")
+HYDRA_HEADING = "Error in call to target"
+HYDRA_ERROR = re.compile(r"^([A-Z]\w*(?:Error|Exception))\(['\"](.*)['\"]\)\s*$")
+"""An exception as Hydra prints it below `HYDRA_HEADING`, without a traceback."""
 TRACEBACK_MARKERS = ("Timeout", "socket.timeout", "Interrupt", "queue.Empty", "queue.Full", "BrokenProcessPool", "Call stack:")
 """Literals of last lines of tracebacks, and of introductions, that name neither an error nor a failure."""
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in\b|$|\s)')

@@ -98,10 +98,11 @@ RULES = (
         title="ranks called different collectives",
         cause=(
             "ranks take different paths through the program (a condition on rank or data, different numbers of batches or "
-            "parameters), so they wait for different operations"
+            "parameters), or their tensors or NCCL settings differ, so the messages of one do not fit those of another"
         ),
-        remedy=("make every rank call the same collectives in the same order; `TORCH_DISTRIBUTED_DEBUG=DETAIL` names the call"),
-        pattern=r"Detected mismatch between collectives on ranks",
+        remedy="call the same collectives with the same shapes and order on all ranks; `TORCH_DISTRIBUTED_DEBUG=DETAIL` checks",
+        pattern=r"Detected mismatch between collectives on ranks|NCCL WARN [^\n]*(?:[Mm]essage truncated ?: receiv"
+        r"|collective mismatch error|Mismatched collective detected)",
     ),
     Rule(
         id="duplicate-gpu",

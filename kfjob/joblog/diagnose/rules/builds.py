@@ -20,6 +20,7 @@ RULES = (
         pattern=r"CUDA_HOME (?:environment variable is not set|does not exist)|nvcc'?:? (?:command )?not found"
         r"|No such file or directory: "
         r"'[^']*nvcc'|[Uu]nable to find nvcc|No such file or directory.*nvcc",
+        probed=True,
     ),
     Rule(
         id="compiler-missing",
@@ -35,14 +36,20 @@ RULES = (
         r"(?:gcc|g\+\+|cc|c\+\+|clang\+*|x86_64-linux-gnu-gcc)'|(?:^|[ /])(?:gcc|g\+\+|cc|c\+\+|clang): (?:command )?not found"
         r"|unable to execute '(?:gcc|g\+\+|cc|x86_64-linux-gnu-gcc)'"
         r"|make: (?:gcc|g\+\+|cc|c\+\+|clang\+*): (?:No such file|Command not found)",
+        probed=True,
     ),
     Rule(
-        id="headers-missing",
-        title="header file `{name}` is missing: code cannot be compiled at run time",
-        cause="the compiler needs the development files of Python or a library, which the container does not have",
-        remedy="install them in the image (python3-dev for Python.h, a -devel image for CUDA's headers)",
-        local_remedy="install them (python3-dev for Python.h, the CUDA toolkit for CUDA's headers)",
-        pattern=r"fatal error: '?(?P<name>[\w./+-]+\.(?:h|hpp|cuh))'?(?:: No such file| file not found)",
+        id="build-files-missing",
+        title="`{name}` is missing: code cannot be compiled at run time",
+        cause="the compiler or linker needs a development file of Python or a library, and no folder that it searches has it",
+        remedy=(
+            "install it in the image (python3-dev for Python.h, a -devel image for CUDA's files), or add its folder to `CPATH` "
+            "or `LIBRARY_PATH`; -lcuda is the driver's libcuda.so: set `TRITON_LIBCUDA_PATH` to its folder"
+        ),
+        local_remedy="install it (python3-dev for Python.h, the CUDA toolkit for CUDA's files), or add its folder to `CPATH`",
+        pattern=r"fatal error: '?(?P<name>[\w./+-]+\.(?:h|hpp|cuh))'?(?:: No such file| file not found)"
+        r"|\bld(?:\.\w+)?: cannot find (?P<name2>-l[\w.+-]*\w)",
+        probed=True,
     ),
     Rule(
         id="triton-missing",
@@ -52,6 +59,7 @@ RULES = (
         pattern=(
             r"[Cc]annot find a working triton|TritonMissing|No module named 'triton'|[Tt]riton is not (?:available|installed)"
         ),
+        probed=True,
     ),
     Rule(
         id="triton-resources",
@@ -80,7 +88,8 @@ RULES = (
         ),
         local_remedy="see the first error of the compiler above; install torch's CUDA toolkit and a gcc that it supports",
         pattern=r"Error building extension '(?P<name>\w+)'|ninja: build stopped|\['ninja'[^\n]*returned non-zero"
-        r"|Error compiling objects for extension|nvcc fatal|Unable to pre-compile (?P<name2>\w+)",
+        r"|Error compiling objects for extension|nvcc fatal|Unable to pre-compile (?P<name2>\w+)"
+        r"|Command '\['[^']*(?:gcc|g\+\+|clang|nvcc)'",
     ),
     Rule(
         id="compile-failed",
@@ -153,6 +162,7 @@ RULES = (
         local_remedy="install the package that holds it, or add its folder to `LD_LIBRARY_PATH`",
         pattern=r"(?P<name>[\w.+-]+\.so[\w.]*): cannot open shared object file|Missing dependency: (?P<name2>lib\S+)",
         unless=("libcuda.so",),
+        probed=True,
     ),
     Rule(
         id="numpy-abi",

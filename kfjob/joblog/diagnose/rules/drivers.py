@@ -148,6 +148,7 @@ RULES = (
             "model's `vocab_size`, and lower the batch size"
         ),
         pattern=r"CUBLAS_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE)|CUDNN_STATUS_\w+|cuDNN error"
+        r"|unable to find an engine to execute this computation|Unable to find a valid cuDNN algorithm"
         r"|(?:CUSOLVER|CUSPARSE)_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED|EXECUTION_FAILED|INTERNAL_ERROR)"
         r"|CUFFT_(?:ALLOC_FAILED|INTERNAL_ERROR|EXEC_FAILED|SETUP_FAILED)",
         unless=("CUBLAS_STATUS_ALLOC_FAILED",),

@@ -22,12 +22,12 @@ RULES = (
     ),
     Rule(
         id="weights-not-downloaded",
-        title="a weights file is not what its name says: usually a git-lfs pointer or a broken download",
+        title="a model or tokenizer file is not what its name says: usually a git-lfs pointer or a broken download",
         cause="it was fetched without git lfs (a pointer of three lines), is an HTML page, or was copied incompletely",
         remedy="download it again (`git lfs pull`, or `hf download REPO`), and compare its size with that on the hub",
         pattern=(
             r"[Ee]rror while deserializing header|Header(?:TooLarge|TooSmall)|InvalidHeader|invalid load key, '[v<{\\]"
-            r"|MetadataIncompleteBuffer"
+            r"|MetadataIncompleteBuffer|ParseFromArray\(serialized\.data"
         ),
     ),
     Rule(
@@ -99,9 +99,9 @@ RULES = (
             "remove caches that hold it"
         ),
         unless=("EOF when reading a line",),  # of `input()`
-        pattern=r"EOFError: |UnicodeDecodeError|[Nn]ot a gzip|Compressed file ended|UnidentifiedImageError"
+        pattern=r"EOFError: |UnicodeDecodeError|[Nn]ot a gzip|Compressed file ended|cannot identify image file"
         r"|image file is truncated|broken data stream when reading image|broken PNG file"
-        r"|Truncated File Read|DECORDError: "
+        r"|Truncated File Read|DECORDError: |tarfile\.ReadError|av\.error\.InvalidDataError|LibsndfileError"
         r"|UnpicklingError: (?:pickle data was truncated|invalid load key)",
         role=Role.SUSPECT,
     ),

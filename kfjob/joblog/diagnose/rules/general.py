@@ -11,12 +11,19 @@ _UNRESOLVED = (
 RULES = (
     Rule(
         id="shm-semaphores",
-        title="shared memory (/dev/shm) is too small for semaphores and queues",
-        cause="multiprocessing keeps its locks and buffers in /dev/shm, which is full: a container has 64 MiB of it by default",
+        title="shared memory (/dev/shm) is too small for what processes share",
+        cause="multiprocessing and joblib keep locks and data in /dev/shm, which is full: a container has 64 MiB by default",
         remedy="set `shared_memory` (kfjob then mounts a memory-backed /dev/shm), or lower the number of loader workers",
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
         pattern=r"\[Errno 28\] No space left on device$",
-        stack=("SemLock", "multiprocessing/heap.py", "multiprocessing/synchronize.py", "shared_memory.py"),
+        stack=(
+            "SemLock",
+            "multiprocessing/heap.py",
+            "multiprocessing/synchronize.py",
+            "shared_memory.py",
+            "pandarallel/",
+            "joblib/_memmapping",
+        ),
     ),
     Rule(
         id="name-unresolvable",
@@ -83,8 +90,8 @@ RULES = (
         title="NCCL reports an error: {what}",
         cause="the message of NCCL gives the reason; `NCCL_DEBUG=INFO` shows what it did before",
         remedy="set `NCCL_DEBUG=INFO` in `env` and relaunch; compare the rank that failed first with the others",
-        pattern=r"NCCL error in: [^\n,]*, (?P<what>[^\n,]*)|(?P<what2>nccl(?:Internal|Invalid)\w+)"
-        r"|NCCL error: (?P<what3>[^\n(]*)",
+        pattern=r"(?:NCCL error in: [^\n,]*, (?P<what>[^\n,]*)|(?P<what2>nccl(?:Internal|Invalid)\w+)"
+        r"|NCCL error: (?P<what3>[^\n(]*))(?:[\s\S]*?Last error:\s*\n(?P<what4>[^\n]+))?",
         unless=("remote process exited", "ncclRemoteError"),
         role=Role.SUSPECT,
     ),

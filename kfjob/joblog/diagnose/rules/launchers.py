@@ -39,6 +39,15 @@ RULES = (
         pattern=r"launcher '(?P<name>\w+)' not installed",
     ),
     Rule(
+        id="ssh-login",
+        title="the launcher cannot log in to `{host}` with ssh",
+        cause="pdsh, mpirun and deepspeed start processes through ssh, which needs a server there and a key without a password",
+        remedy="use kfjob's launchers, which need no ssh or host file (`launcher: deepspeed`), or set up server and keys",
+        pattern=r"host=(?P<host>\S+) was not reachable via ssh|^ssh: connect to host (?P<host2>\S+) port \d+: "
+        r"|pdsh@\S+ (?P<host3>\S+): ssh exited with exit code 255",
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="endpoint-invalid",
         title="`{name}` is no rendezvous endpoint",
         cause="torchrun expects one host name or address and one port",

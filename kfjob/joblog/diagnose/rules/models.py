@@ -27,7 +27,7 @@ RULES = (
             "parameters; wrap quantised layers with the same quant_storage dtype"
         ),
         pattern=(
-            r"Must flatten tensors with uniform|(?:expects|requires) uniform (?:original parameter )?(?:dtype|requires_grad)"
+            r"Must flatten tensors with uniform|(?:expects|requires) uniform (?:original parameter )?`?(?:dtype|requires_grad)"
         ),
     ),
     Rule(
@@ -158,6 +158,13 @@ RULES = (
         remedy="pad or cut the samples in the collate function, and compare the sizes with the configuration",
         pattern=r"stack expects each tensor to be equal size|Sizes of tensors must match|size of tensor a \(\d+\) must match",
         role=Role.SUSPECT,
+    ),
+    Rule(
+        id="batch-norm-single",
+        title="a BatchNorm layer got one value per channel, too few for statistics",
+        cause="the batch of this rank has a single sample, usually the last batch of an epoch",
+        remedy="set `drop_last=True` in the DataLoader, use larger batches, or another normalization (GroupNorm, LayerNorm)",
+        pattern=r"Expected more than 1 (?:value per channel|spatial element) when training",
     ),
     Rule(
         id="process-group-missing",

@@ -67,6 +67,14 @@ RULES = (
         unless=("Connection refused",),
     ),
     Rule(
+        id="gloo-connect",
+        title="gloo cannot connect to the rank at `{address}`",
+        cause="{why}: that rank has ended or has not started, it offers another interface, or a firewall blocks its port",
+        remedy="check whether that rank failed first; set `GLOO_SOCKET_IFNAME` on all nodes, and allow all ports between them",
+        pattern=r"pair\.cc:\d+\] connect \[(?P<address>[^\]]+)\]:\d+: (?P<why>[^\n]*)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="loopback-address",
         title="a process offers a loopback address to the other nodes",
         cause=(

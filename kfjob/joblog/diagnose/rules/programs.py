@@ -99,6 +99,14 @@ RULES = (
         ),
     ),
     Rule(
+        id="spawn-state",
+        title="a child process cannot be started with the method spawn",
+        cause="it imports the program again and gets its objects pickled: no lambdas, inner functions or open files",
+        remedy="define these at the top of a module, start the program under `if __name__ == '__main__':`, or use no workers",
+        pattern=r"Can't (?:get|pickle) local object|Can't pickle <function|attempt has been made to start a new process before",
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="loader-worker-crashed",
         title="a data loader process crashed ({signal})",
         cause="native code of the data pipeline failed (image or audio decoders, HDF5, tokenizers after a fork)",

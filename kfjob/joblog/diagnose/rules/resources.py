@@ -47,6 +47,7 @@ RULES = (
         r"|matplotlib|torch|hf|"
         r"huggingface)\b|[Cc]ache|torch_extensions|torchinductor)[^']*)'"
         r"|trying to write in your cache folder \((?P<path2>[^)]*)\)",
+        probed=True,
     ),
     Rule(
         id="user-unknown",

@@ -93,13 +93,12 @@ RULES = (
         unless=("huggingface.co",),
     ),
     Rule(
-        id="service-timeout",
-        title="`{host}` did not answer in time",
-        cause="the answer takes longer than the client waits: the service is overloaded, or the route is blocked",
-        remedy="check the service and the route (`curl -v` in the pod); raise the client's timeout, or retry",
-        local_remedy="check the service and the route (`curl -v`); raise the client's timeout, or retry",
-        pattern=r"ConnectionPool\(host='(?P<host>[^']+)', port=\d+\)[^\n]*(?:timed out|TimeoutError)"
-        r"|Connect timeout on endpoint URL: \"https?://(?P<host2>[^/\"]+)",
+        id="service-unreachable",
+        title="`{host}` does not answer",
+        cause="the request fails ({what}): no way to the internet, a firewall that blocks it, or a service that is down",
+        remedy="check the route (`curl -v`), `HTTPS_PROXY` and the timeout; trackers can work offline (`WANDB_MODE=offline`)",
+        pattern=r"ConnectionPool\(host='(?P<host>[^']+)', port=\d+\)[^\n]*?(?P<what>timed out|TimeoutError"
+        r"|\[Errno (?:101|113)\] [\w ]+)|(?P<what2>Connect timeout) on endpoint URL: \"https?://(?P<host2>[^/\"]+)",
         unless=("huggingface.co", "hf.co"),
         role=Role.SUSPECT,
     ),

@@ -42,7 +42,7 @@ RULES = (
             "resume from an earlier checkpoint with a lower learning rate and gradient clipping; if always the same device "
             "reports it, test that GPU (`dcgmi diag -r 3`)"
         ),
-        pattern=r"(?P<what>found (?:NaN|Inf) in [^'\n]*)|(?P<what2>Unexpected result (?:nan|inf)[^\n]*)",
+        pattern=r"(?P<what>found (?:NaN|Inf) in [^'\n]*|(?:probability tensor contains|Unexpected result (?:nan|inf))[^\n]*)",
     ),
     Rule(
         id="loss-constant",
