@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kfjob.joblog.lines.meanings import Quantity, find_meaning, split_name
-from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, SUM_OF_LOSSES
+from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, SHORT_NAMES, SUM_OF_LOSSES
 from kfjob.joblog.progress.figures.tokens import Cursor
 
 MAX_TOKENS_OF_NAME = 6
@@ -54,11 +54,16 @@ def names_loss(words: tuple[str, ...]) -> bool:
     return meaning is not None and meaning.quantity is Quantity.LOSS and (meaning.priority <= ANY_LOSS or words[-1] == "cost")
 
 
-def split_digits(word: str) -> tuple[str, str]:
-    """Return `epoch` and `3` for `epoch3`, else the word."""
+def split_digits(word: str, cursor: Cursor) -> tuple[str, str]:
+    """Return `epoch` and `3` for `epoch3`, `loss` and `0.13` for `loss0` before `.13`; else the word."""
     name = word.rstrip("0123456789")
     digits = word[len(name) :]
-    meaning = find_meaning(split_name(name)) if digits and name else None
-    if meaning and meaning.quantity in {Quantity.STEP, Quantity.EPOCH} and meaning.priority < CLEAR_COUNT and name.isalpha():
+    is_first = cursor.position == 1 and [token.kind for token in cursor.peek(2)] == ["space", "word"]
+    if digits and is_first and name.lower() in SHORT_NAMES:
+        return SHORT_NAMES[name.lower()], digits  # `E10 trn 0.41 loss`
+    meaning = find_meaning(split_name(name)) if digits and name.isalpha() else None
+    if meaning and meaning.quantity is Quantity.LOSS and any(token.is_fraction for token in cursor.peek()):
+        return name, digits + cursor.take().text
+    if meaning and meaning.quantity in {Quantity.STEP, Quantity.EPOCH} and meaning.priority < CLEAR_COUNT:
         return name, digits
     return word, ""

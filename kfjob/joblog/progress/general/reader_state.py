@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kfjob.joblog.lines.meanings import Quantity
+from kfjob.joblog.lines.meanings import Phase, Quantity
 from kfjob.joblog.lines.vocabulary import CLEAR_COUNT, SUM_OF_LOSSES, TOTAL_WORDS, WEAK_COUNT
 from kfjob.joblog.progress.figures.line_figures import MAX_OTHER_LOSSES, Counter, Figures
 from kfjob.joblog.progress.figures.tables import TableHeader
@@ -204,7 +204,8 @@ def begin_block(reader: ReaderState, figures: Figures, line: Line) -> Transition
         epoch=figures if is_epoch else reader.epoch,
         evaluating=False,
     )
-    if figures.metric is not None or figures.counts(Quantity.EPOCH):
+    shows_model = figures.metric is not None or figures.grad_norm is not None or figures.phase is Phase.TRAINING
+    if shows_model or figures.counts(Quantity.EPOCH):
         return add_figures(after, figures, line)
     return after, ()
 

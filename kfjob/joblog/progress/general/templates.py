@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kfjob.joblog.lines.line_text import to_count
 from kfjob.joblog.lines.meanings import Phase, Quantity, has_owner, is_plain_epoch
 from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, FRAMES, SPARE_COUNT, STEP_TIME, SUM_OF_LOSSES, WEAK_COUNT
-from kfjob.joblog.progress.figures.line_figures import DERIVED_SPEED, Counter, Figures
+from kfjob.joblog.progress.figures.line_figures import DERIVED_SPEED, UNNAMED, Counter, Figures
 from kfjob.joblog.progress.reading import FormatName, Reading
 
 MAX_TEMPLATES = 32
@@ -104,9 +104,12 @@ def choose_counter(samples: tuple[Sample, ...]) -> CounterChoice | None:
         names.values(),
         key=lambda item: (has_loss and item.priority >= WEAK_COUNT, item.quantity is Quantity.EPOCH, item.priority),
     )
+    is_per_epoch = is_count_only(samples[-1].figures) and _counts_each_epoch(samples)
     for counter in ordered:
         values = [find_counter(sample.figures, counter.name) for sample in samples]
         known = [item for item in values if item is not None]
+        if is_per_epoch and counter.name == UNNAMED:
+            continue  # `Epoch 3: 9234 / 10000` are correct answers
         grows = _grows if counter.priority < SPARE_COUNT else _grows_evenly
         if grows([item.value for item in known]):
             return CounterChoice(counter.name, counter.quantity)
@@ -118,6 +121,12 @@ def choose_counter(samples: tuple[Sample, ...]) -> CounterChoice | None:
     if len(samples) <= MIN_EVEN_STEPS and any(counter.priority == SPARE_COUNT for counter in ordered):
         return None  # it may yet grow evenly
     return CounterChoice(PERCENT, None) if has_counter and len(percents) == len(samples) and _grows(percents) else None
+
+
+def _counts_each_epoch(samples: tuple[Sample, ...]) -> bool:
+    """Return whether each line has an epoch of its own."""
+    epochs = {item.value for sample in samples for item in sample.figures.counters if item.quantity is Quantity.EPOCH}
+    return len(epochs) == len(samples)
 
 
 def find_counter(figures: Figures, name: str) -> Counter | None:
@@ -154,7 +163,8 @@ def find_choice(template: LineTemplate) -> CounterChoice | None:
     if len(losses) >= MIN_LINES:
         return choice if _confirms_loss(samples, losses, choice, distinct) else None
     if not figures.is_bar and is_count_only(figures):
-        shows = _shows_training(samples, choice) or (figures.lr is not None and _counts_steps(figures, choice))
+        has_gradient = figures.lr is not None or figures.grad_norm is not None
+        shows = _shows_training(samples, choice) or (has_gradient and _counts_steps(figures, choice))
         names_rank = figures.rank is not None and choice.quantity is Quantity.EPOCH  # a process of the job counts
         return choice if distinct >= (MIN_LINES if names_rank else MIN_WEAK_LINES) and shows else None
     has_speed = sum(_shows_speed(sample.figures) for sample in samples) >= MIN_WEAK_LINES
@@ -216,11 +226,13 @@ def _shows_training(samples: tuple[Sample, ...], choice: CounterChoice) -> bool:
     if counter is None or choice.swapped:
         figures = samples[-1].figures
         return counter is None and figures.phase is Phase.TRAINING and figures.counts(Quantity.EPOCH)  # `Train Epoch: 3 [10%]`
+    if counter.has_name and counter.priority < WEAK_COUNT and all(item.figures.phase is Phase.TRAINING for item in samples):
+        return True  # `batch 100 training time 1.31 s`
     metrics = {sample.figures.metric for sample in samples} - {None}
     if counter.priority >= CLEAR_COUNT and not (counter.total and samples[-1].figures.counts(Quantity.EPOCH)):
-        is_episode = any(word.startswith("episode") for word in counter.name.split())
-        return len(metrics) >= MIN_LINES and (is_episode or all(sample.figures.has_reward for sample in samples))
-    is_epoch = counter.quantity is Quantity.EPOCH and counter.priority == 0 and is_plain_epoch(counter.name)
+        is_plain = any(word.startswith(("episode", "round")) for word in counter.name.split())
+        return len(metrics) >= MIN_LINES and (is_plain or all(sample.figures.has_reward for sample in samples))
+    is_epoch = counter.quantity is Quantity.EPOCH and is_plain_epoch(counter.name)
     return (is_epoch and not has_owner(samples[-1].figures.words)) or len(metrics) >= MIN_LINES
 
 
@@ -292,5 +304,6 @@ def _read_counters(choice: CounterChoice, figures: Figures) -> tuple[float | Non
     if chosen is not None:
         epoch, epochs = chosen.value, chosen.total
     steps = (item for item in figures.counters if item.quantity is Quantity.STEP)
-    done = next((item for item in steps if item.total and item.priority < WEAK_COUNT), None)
+    known = (item for item in steps if item.name != UNNAMED or item.value == item.total or not is_count_only(figures))
+    done = next((item for item in known if item.total and item.priority < WEAK_COUNT), None)
     return (done.value, done.total, epoch, epochs) if done else (None, None, epoch, epochs)  # `1875/1875` in each epoch
