@@ -218,7 +218,8 @@ def _holds_counter(match: re.Match[str]) -> bool:
         return False
     if fields.get("within") and _RANK_OF.match(inside):
         return False
-    return _COUNT.fullmatch(inside) is not None or _holds_figure(_DIGIT.sub("1", inside))
+    has_total = " / " in inside and not _RANK_NAME.match(inside.strip())  # `[train: 1, 50 / 1000]`
+    return has_total or _COUNT.fullmatch(inside) is not None or _holds_figure(_DIGIT.sub("1", inside))
 
 
 @lru_cache(maxsize=1024)

@@ -274,7 +274,7 @@ class _Builder:
         if figure.words[-1:] and figure.words[-1] in TRAINING_WORDS and figure.whole and not figure.unit:
             self._add_counter(Quantity.EPOCH, WEAK_COUNT, figure)  # `Train: 3 [10/100]`
         elif figure.words[:1] and figure.words[0] in TRAINING_WORDS and TIMES & set(figure.words):
-            self.values["phase"] = self.phase or Phase.TRAINING  # `train_time: 12.1s`
+            self.values |= {"phase": self.phase or Phase.TRAINING, "metric": figure.value}  # `train_time: 12.1s`
         elif (self._is_metric(figure) or (self._shows_training and not figure.whole)) and not seconds_in(figure.unit):
             self.values.setdefault("metric", figure.value)
             if is_reward(figure.words):

@@ -278,7 +278,7 @@ class LineParser:
             self.slots.append((value, None))
             if place == FIRST and self.cursor.next_is(":"):
                 self.index = int(value)
-        elif not unit and (name := find_name_after(self.cursor)):
+        elif not unit and (name := find_name_after(self.cursor, whole=whole)):
             self._append(name, value, whole=whole)
         elif not self._continues_value(place, value, whole=whole, unit=unit) and whole and not unit:
             self.spare.append((value, total))

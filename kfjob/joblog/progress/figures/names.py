@@ -29,15 +29,15 @@ def precedes_loss(cursor: Cursor) -> bool:
     return False
 
 
-def find_name_after(cursor: Cursor) -> tuple[str, ...]:
-    """Return the name of a loss after its value, and move behind it: `2.3 avg loss`."""
+def find_name_after(cursor: Cursor, *, whole: bool = False) -> tuple[str, ...]:
+    """Return the name of a loss after its value, and move behind it: `2.3 avg loss`, but not `10 loss - 2.3`."""
     words: list[str] = []
     length = 0
     for token in cursor.peek(MAX_TOKENS_OF_NAME):
         if token.kind == "word":
             words += split_name(token.text)
         elif token.kind != "space":
-            if token.text in ":=(":
+            if token.text in (":=(-" if whole else ":=("):
                 return ()
             break
         length += 1

@@ -108,7 +108,7 @@ def choose_counter(samples: tuple[Sample, ...]) -> CounterChoice | None:
     for counter in ordered:
         values = [find_counter(sample.figures, counter.name) for sample in samples]
         known = [item for item in values if item is not None]
-        if is_per_epoch and counter.name == UNNAMED:
+        if is_per_epoch and counter.name == UNNAMED and not samples[-1].figures.words:
             continue  # `Epoch 3: 9234 / 10000` are correct answers
         grows = _grows if counter.priority < SPARE_COUNT else _grows_evenly
         if grows([item.value for item in known]):
@@ -163,8 +163,7 @@ def find_choice(template: LineTemplate) -> CounterChoice | None:
     if len(losses) >= MIN_LINES:
         return choice if _confirms_loss(samples, losses, choice, distinct) else None
     if not figures.is_bar and is_count_only(figures):
-        has_gradient = figures.lr is not None or figures.grad_norm is not None
-        shows = _shows_training(samples, choice) or (has_gradient and _counts_steps(figures, choice))
+        shows = _shows_training(samples, choice) or (figures.lr is not None and _counts_steps(figures, choice))
         names_rank = figures.rank is not None and choice.quantity is Quantity.EPOCH  # a process of the job counts
         return choice if distinct >= (MIN_LINES if names_rank else MIN_WEAK_LINES) and shows else None
     has_speed = sum(_shows_speed(sample.figures) for sample in samples) >= MIN_WEAK_LINES
@@ -226,12 +225,15 @@ def _shows_training(samples: tuple[Sample, ...], choice: CounterChoice) -> bool:
     if counter is None or choice.swapped:
         figures = samples[-1].figures
         return counter is None and figures.phase is Phase.TRAINING and figures.counts(Quantity.EPOCH)  # `Train Epoch: 3 [10%]`
-    if counter.has_name and counter.priority < WEAK_COUNT and all(item.figures.phase is Phase.TRAINING for item in samples):
-        return True  # `batch 100 training time 1.31 s`
-    metrics = {sample.figures.metric for sample in samples} - {None}
+    metrics = {metric for sample in samples if (metric := sample.figures.metric) is not None}
     if counter.priority >= CLEAR_COUNT and not (counter.total and samples[-1].figures.counts(Quantity.EPOCH)):
-        is_plain = any(word.startswith(("episode", "round")) for word in counter.name.split())
-        return len(metrics) >= MIN_LINES and (is_plain or all(sample.figures.has_reward for sample in samples))
+        is_episode = any(word.startswith("episode") for word in counter.name.split())
+        is_round = "round" in counter.name.split() and not all(metric.is_integer() for metric in metrics)
+        has_time = (
+            counter.priority < WEAK_COUNT and samples[-1].figures.phase is Phase.TRAINING
+        )  # `batch 9 training time 1.3 s`
+        has_reward = all(sample.figures.has_reward for sample in samples)
+        return len(metrics) >= MIN_LINES and (is_episode or is_round or has_time or has_reward)
     is_epoch = counter.quantity is Quantity.EPOCH and is_plain_epoch(counter.name)
     return (is_epoch and not has_owner(samples[-1].figures.words)) or len(metrics) >= MIN_LINES
 
