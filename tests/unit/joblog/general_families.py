@@ -199,6 +199,7 @@ SHAPES: dict[str, Format] = {
         LR | {"epoch": 1},
     ),
     "weak counter of a block": (repeat("batch i:{s}, episode_len:1{i}\nkl:0.02,loss:{l},entropy:3.12"), AT_50),
+    "loss of two counts": (repeat("loss in epoch 1 iteration {s}: {l}"), AT_50 | {"epoch": 1}),
     "short name with a total": (repeat("Epoch 1.0{e} / 50, i = {s} / 4300, train_loss = {l}"), AT_50),
 }
 
@@ -207,6 +208,8 @@ WITHOUT_LOSS: dict[str, Format] = {
     "percent of rounds": (repeat("Round {s}, test accuracy: 3{e}.5%"), {"step": 50, "loss": None}),
     "correct answers of an epoch": (repeat("Epoch {e}: 9{s} / 10000"), {"epoch": 5, "step": None, "loss": None}),
     "time of a batch": (repeat("batch {s} training time 1.3{e} s, testing time 0.01 s"), {"step": 50, "loss": None}),
+    "training perplexity of a batch": (repeat("Batch {s}, train_perplexity=81{e}.2"), {"step": 50, "loss": None}),
+    "score at a step": (repeat("Score at iteration {s} is {l}"), {"step": 50, "loss": None}),
     "time of an epoch": (repeat("Time for epoch {e} is 12.3 sec"), {"epoch": 5, "loss": None}),
     "step of a network": (repeat("G_step [{s}/900], D_step [{s}/900], d_real: {l}"), AT_50 | {"total": 900}),
     "error of an iteration": (repeat("iteration {s}, error: {l}"), {"step": 50, "loss": None}),

@@ -277,6 +277,8 @@ class _Builder:
             self.values |= {"phase": self.phase or Phase.TRAINING, "metric": figure.value}  # `train_time: 12.1s`
         elif (self._is_metric(figure) or (self._shows_training and not figure.whole)) and not seconds_in(figure.unit):
             self.values.setdefault("metric", figure.value)
+            if find_phase(figure.words) is Phase.TRAINING:
+                self.values["phase"] = self.phase or Phase.TRAINING  # `train_perplexity=812.5`
             if is_reward(figure.words):
                 self.values["has_reward"] = True
 

@@ -303,8 +303,9 @@ class LineParser:
         words, index, whole, total, _, free, _ = self.named[-1]
         if not whole or total is not None or unit:
             return
-        counts = tuple(word for word in words if word not in FILLERS)
-        meanings = ((place, find_meaning(counts[place:])) for place in range(len(counts)))
+        before = self.named[-2].words if self.named[1:] and is_count(words) else ()  # `loss in epoch 2 iteration 9: 2.3`
+        counts = tuple(word for word in (before[:1] if names_loss(before[:1]) else ()) + words if word not in FILLERS)
+        meanings = ((place, find_meaning(counts[place:])) for place in range(is_metric(counts[:1]), len(counts)))
         cut = next((place for place, item in meanings if item and item.quantity in {Quantity.STEP, Quantity.EPOCH}), None)
         name = counts[:cut] if cut is not None else counts
         meaning = find_meaning(name) if name else None
