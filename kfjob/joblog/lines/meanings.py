@@ -173,7 +173,8 @@ def is_metric(words: tuple[str, ...]) -> bool:
 
 def is_plain_epoch(name: str) -> bool:
     """Return whether the name says nothing but that it counts epochs; `epochs` is a setting, and a leader has epochs too."""
-    return all(word in PLAIN_EPOCHS or word in FILLERS or word in TRAINING_WORDS for word in name.split())
+    plain = PLAIN_EPOCHS | FILLERS | TRAINING_WORDS | TIMES  # `Time for epoch 3 is 12.1 s`
+    return plain.issuperset(name.split())
 
 
 def has_owner(words: tuple[str, ...]) -> bool:
@@ -232,7 +233,7 @@ def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
         rest[-2:] == ("cross", "entropy")
         or rest[-1] in LOSS_PARTS
         or rest[0] in LOSS_PARTS
-        or rest[0] in NETWORKS
+        or (rest[0] in NETWORKS and _find_priority([*rest[1:]], STEPS) is None)  # `D_step` counts
         or (rest[-1] in ERRORS and find_phase(words) is not Phase.NONE)
     ):
         return Meaning(Quantity.LOSS, LOSS_PART)

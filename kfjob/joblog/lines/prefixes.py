@@ -136,7 +136,7 @@ _RANK_NAME = re.compile(
 _RANK_OF = re.compile(r"^(\d{1,6})/(\d{1,6})$")
 _DIGIT = re.compile(r"\d")
 _PAIR = re.compile(
-    r"(?i)(?<![^\W\d])([^\W\d]\w{0,20}+(?:[/. @-]{1,2}\w{1,20}+){0,2}?)[ \t]{0,4}[:=#]?[ \t]{0,4}"
+    r"(?i)(?<![^\W\d])([^\W\d]\w{0,20}+(?:[/. @-]{1,2}\w{1,20}+){0,2}?)[ \t]{0,4}[:=#]?[ \t]{0,16}"
     r"(?<![\w.])([-+]?(?:\d++(?>(?:[.,]\d++)*)(?:\.(?!\w))?(?:e[-+]?\d+)?|nan|inf)(?!\w))"
 )
 """It matches a name and a number, as in `[ep 0 it 12]`."""
@@ -218,7 +218,8 @@ def _holds_counter(match: re.Match[str]) -> bool:
         return False
     if fields.get("within") and _RANK_OF.match(inside):
         return False
-    return _COUNT.fullmatch(inside) is not None or _holds_figure(_DIGIT.sub("1", inside))
+    has_total = " / " in inside and not _RANK_NAME.match(inside.strip())  # `[train: 1, 50 / 1000]`
+    return has_total or _COUNT.fullmatch(inside) is not None or _holds_figure(_DIGIT.sub("1", inside))
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-TRAINING_WORDS = frozenset({"train", "training", "tr"})
+TRAINING_WORDS = frozenset({"train", "training", "trn", "tr"})
 EVALUATION_WORDS = frozenset((
     "val", "valid", "validation", "validate", "eval", "evaluation", "evaluate", "evaluating", "test",
     "testing", "dev", "cv", "inference", "evaluator",
@@ -107,9 +107,10 @@ NETWORKS = frozenset({"l", "d", "g"})
 ERRORS = frozenset({"l1", "l2"})
 """In the name of a figure of training or evaluation these are its loss; other programs name a penalty so."""
 REWARDS = frozenset({"reward", "rewards", "rew", "return", "returns"})
-METRICS = REWARDS | frozenset((
+ERROR_METRICS = frozenset({"error", "err"})
+METRICS = REWARDS | ERROR_METRICS | frozenset((
     "accuracy", "acc", "ppl", "perplexity", "psnr", "ssim", "map", "miou", "iou",
-    "f1", "bleu", "wer", "cer", "score", "auc", "top1", "acc1", "error", "err", "kl", "entropy", "dice", "recall",
+    "f1", "bleu", "wer", "cer", "score", "auc", "top1", "acc1", "kl", "entropy", "dice", "recall",
     "precision", "mae",
 ))  # fmt: skip
 """With a step, these figures show training even where a program prints no loss."""

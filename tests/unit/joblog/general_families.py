@@ -182,6 +182,37 @@ SHAPES: dict[str, Format] = {
     "step within an epoch": (repeat("epoch: 2/50, step_in_epoch: {s}, loss: {l}"), AT_50 | {"epoch": 2}),
     "unit before a colon": (repeat("Up. {s} : Cost {l} : 812.5 words/s : norm 1.2"), AT_50 | {"speed": 812.5}),
     "error of an epoch": (repeat("<epoch 1> [{s}/469] err = {l}"), {"epoch": 1, "step": 50, "loss": None}),
+    "padded step in brackets": (repeat("[04:24:16] - [step:         {s}] loss:  {l}, time/iteration:  5.0e+02 ms"), AT_50),
+    "name that touches its value": (repeat("EPOCH[{e}/90] loss{l}-|Sample:4.12|"), {"epoch": 5, "loss": 1.98}),
+    "negative power after the name": (repeat("step {s} loss{l}e-02"), {"step": 50, "loss": 0.0198}),
+    "name after the value": (repeat("E{e} trn {l} loss, 0.31 acc\nE{e} val 3.31 loss, 0.30 acc"), {"epoch": 5, "loss": 1.98}),
+    "step in thousands": (repeat("| Epoch: 2/91 ({s}/409) | Loss: {l} | 1.8 steps/s | Step: 12k |"), AT_50 | {"epoch": 2}),
+    "a range between name and value": (repeat("step {s} avg. loss [{e}1-{e}9]: {l}"), AT_50),
+    "a range in a bar": (
+        redraw("5%|▌  | {s}/1000 [00:01<00:09, 4.50it/s, init loss: 9.12, avg. loss [{e}1-{e}9]: {l}]"),
+        OF_1000 | {"speed": 4.5},
+    ),
+    "two numbers before the loss": (repeat("1 {s} loss - {l}"), AT_50),
+    "total in a prefix": (repeat("[train: 1, {s} / 1000] FPS: 81.2 (79.1)  ,  Loss/total: {l}"), AT_50 | {"speed": 81.2}),
+    "lr before the loss of a block": (
+        repeat("Epoch: [1][{s}/4687] lr: 0.01\nbatch_time: 0.412 (0.432)\tdata_time: 0.01 (0.02)\ntotal_loss: {l} (2.4)"),
+        LR | {"epoch": 1},
+    ),
+    "weak counter of a block": (repeat("batch i:{s}, episode_len:1{i}\nkl:0.02,loss:{l},entropy:3.12"), AT_50),
+    "loss of two counts": (repeat("loss in epoch 1 iteration {s}: {l}"), AT_50 | {"epoch": 1}),
+    "short name with a total": (repeat("Epoch 1.0{e} / 50, i = {s} / 4300, train_loss = {l}"), AT_50),
+}
+
+WITHOUT_LOSS: dict[str, Format] = {
+    "accuracy of rounds": (repeat("Round {s}: acc=0.3{e}"), {"step": 50, "loss": None}),
+    "percent of rounds": (repeat("Round {s}, test accuracy: 3{e}.5%"), {"step": 50, "loss": None}),
+    "correct answers of an epoch": (repeat("Epoch {e}: 9{s} / 10000"), {"epoch": 5, "step": None, "loss": None}),
+    "time of a batch": (repeat("batch {s} training time 1.3{e} s, testing time 0.01 s"), {"step": 50, "loss": None}),
+    "training perplexity of a batch": (repeat("Batch {s}, train_perplexity=81{e}.2"), {"step": 50, "loss": None}),
+    "score at a step": (repeat("Score at iteration {s} is {l}"), {"step": 50, "loss": None}),
+    "time of an epoch": (repeat("Time for epoch {e} is 12.3 sec"), {"epoch": 5, "loss": None}),
+    "step of a network": (repeat("G_step [{s}/900], D_step [{s}/900], d_real: {l}"), AT_50 | {"total": 900}),
+    "error of an iteration": (repeat("iteration {s}, error: {l}"), {"step": 50, "loss": None}),
 }
 
 RATES: dict[str, Format] = {
@@ -232,7 +263,7 @@ STAGES: dict[str, Format] = {
 }
 
 FAMILIES: dict[str, Format] = (
-    STAGES | SUMS | COLUMNS | NESTED | LETTERS | COUNTERS | VALIDATION | REDRAWN | SHAPES | RATES | OTHER_NAMES
+    STAGES | SUMS | COLUMNS | NESTED | LETTERS | COUNTERS | VALIDATION | REDRAWN | SHAPES | WITHOUT_LOSS | RATES | OTHER_NAMES
 )
 
 OTHER_WORK: dict[str, list[str]] = {
@@ -260,4 +291,12 @@ OTHER_WORK: dict[str, list[str]] = {
     "ranks with a loss of packets": repeat("({i}/24) packet loss={l}"),
     "columns of a list": ["Epoch   name   size   state", *repeat("{e}   worker   {l}   ready")],
     "pieces of hardware": repeat("GPU{i} L1 {s} L2 {l}"),
+    "error of a solver": repeat("rk4 step {s} t=0.{s} Error: {l}e-05"),
+    "gradient norm of a solver": repeat("Newton iteration {s}: gradient norm = {l}"),
+    "batches of a training set": repeat("Training set batch {s} written to disk in 1.{e} s"),
+    "results of rounds": repeat("Round {e}: score {s}-{e}"),
+    "blocks of an epoch": repeat("Epoch {e}: {s} / 900 blocks finalized"),
+    "times of a solver": repeat("Time for iteration {s} is 12.{i} sec"),
+    "versions": repeat("I{s} module {l} loaded"),
+    "numbers of correct answers": repeat("Fold {e}: 9{s} / 10000"),
 }

@@ -90,6 +90,9 @@ def find_bar(text: str) -> Bar | None:
 
 def _read_counts(match: re.Match[str]) -> Counts:
     inside, _, after = match["rest"].partition("]")
+    if "[" in inside:  # `avg. loss [81-100]: 2.3`
+        rest, _, after = after.partition("]")
+        inside = f"{inside}]{rest}"
     rate = _RATE.match(inside)
     postfix = inside.partition(", ")[2]
     return Counts(

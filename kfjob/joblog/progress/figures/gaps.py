@@ -53,8 +53,8 @@ _TUPLES = frozenset(((After.START, "("), (After.START, "[")))
 """`(10, 'loss', 2.3)`"""
 VALUES = frozenset((After.NUMBER, marks) for marks in ("", ":", "=", "->"))
 """`Loss at step 100: 2.3`"""
-VALUES_OF_PAIRS = frozenset((After.NUMBER, marks) for marks in (")=", "):"))
-"""`loss (100): 2.3`"""
+VALUES_OF_PAIRS = frozenset((After.NUMBER, marks) for marks in (")=", "):", "]=", "]:"))
+"""`loss (100): 2.3`, `loss [81-100]: 2.3`"""
 
 
 def is_counter(place: Place, cursor: Cursor) -> bool:

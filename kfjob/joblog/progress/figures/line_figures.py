@@ -34,8 +34,10 @@ from kfjob.joblog.lines.vocabulary import (
     ANNOUNCEMENT,
     CLEAR_COUNT,
     COUNT_UNITS,
+    ERROR_METRICS,
     EVALUATION_WORDS,
     LOSS_PART,
+    METRICS,
     NETWORKS,
     PHASE_NAMES,
     SPARE_COUNT,
@@ -272,19 +274,26 @@ class _Builder:
         if figure.words[-1:] and figure.words[-1] in TRAINING_WORDS and figure.whole and not figure.unit:
             self._add_counter(Quantity.EPOCH, WEAK_COUNT, figure)  # `Train: 3 [10/100]`
         elif figure.words[:1] and figure.words[0] in TRAINING_WORDS and TIMES & set(figure.words):
-            self.values["phase"] = self.phase or Phase.TRAINING  # `train_time: 12.1s`
-        elif (is_metric(figure.words) or (self._shows_training and not figure.whole)) and not seconds_in(figure.unit):
+            self.values |= {"phase": self.phase or Phase.TRAINING, "metric": figure.value}  # `train_time: 12.1s`
+        elif (self._is_metric(figure) or (self._shows_training and not figure.whole)) and not seconds_in(figure.unit):
             self.values.setdefault("metric", figure.value)
+            if find_phase(figure.words) is Phase.TRAINING:
+                self.values["phase"] = self.phase or Phase.TRAINING  # `train_perplexity=812.5`
             if is_reward(figure.words):
                 self.values["has_reward"] = True
+
+    def _is_metric(self, figure: NamedFigure) -> bool:
+        """Return whether the name is that of a figure of a model; next to `rk4 step` an error is that of a solver."""
+        is_other = any(item.quantity is Quantity.STEP and item.priority and " " in item.name for item in self.counters)
+        return is_metric(figure.words) and not (is_other and METRICS.intersection(figure.words) <= ERROR_METRICS)
 
     def _add_spare_name(self, figure: NamedFigure) -> None:
         self._spare.append(Counter(Quantity.STEP, SPARE_COUNT, " ".join(figure.words), figure.value, figure.total))
 
     def _add_counter(self, quantity: Quantity, priority: int, figure: NamedFigure) -> None:
         if math.isfinite(figure.value):
-            is_first = figure.total is not None and not self.counters
-            if is_first and quantity is Quantity.STEP:  # `Episode 3/500 | Steps: 251`
+            is_first = figure.total is not None and all(counter.quantity is Quantity.EPOCH for counter in self.counters)
+            if is_first and quantity is Quantity.STEP:  # `Episode 3/500 | Steps: 251`, `Epoch 1.01, i = 51 / 4300`
                 priority = min(priority, CLEAR_COUNT - 1)
             self.counters.append(Counter(quantity, priority, " ".join(figure.words), figure.value, figure.total))
 
@@ -357,10 +366,12 @@ class _Builder:
     def add_spare(self, unnamed: list[tuple[float, float | None]]) -> None:
         """Add whole numbers beside a clear loss or a reward that may count its steps if nothing else does: totals first."""
         has_value = self._priorities.get("loss", UNKNOWN_PRIORITY) < SUM_OF_LOSSES or self.values.get("has_reward", False)
-        if not has_value or any(item.quantity is Quantity.STEP for item in self.counters):
+        steps = [item for item in self.counters if item.quantity is Quantity.STEP]
+        if not has_value or any(item.total for item in steps):
             return
         places = (Counter(Quantity.STEP, SPARE_COUNT, f"[{place}]", *numbers) for place, numbers in enumerate(unnamed))
-        self.counters += sorted([*self._spare, *places], key=lambda item: item.total is None)
+        spare = sorted([*self._spare, *places], key=lambda item: item.total is None)
+        self.counters += [item for item in spare if item.total or not steps]  # `(70/409) | Step: 0k` counts thousands
 
 
 _MAX_ANNOUNCEMENT = 400

@@ -109,7 +109,7 @@ class LineParser:
         if self.gap.separates:
             self.free += self.words
             self.words.clear()
-        name, digits = split_digits(token.text)
+        name, digits = split_digits(token.text, self.cursor)
         words = split_name(name)
         self.words += (name,) if find_phase(words) and not split_words(name) else words
         self.gap = Gap(After.WORD)
@@ -117,7 +117,8 @@ class LineParser:
             self.words = [*split_name(place["name"])]
             self._append(("step",), float(place["step"]), whole=True)
         if digits:
-            self._add_named(tuple(self.words), float(digits), whole=True, total=self.cursor.take_total(named=True), unit="")
+            total = self.cursor.take_total(named=True)
+            self._add_named(tuple(self.words), float(digits), whole=digits.isdigit(), total=total, unit="")
 
     def _takes_key(self, token: Token) -> bool:
         """Return whether the word is a name as a value, as in `"key": "train_loss", "value": 2.3`."""
@@ -199,9 +200,7 @@ class LineParser:
         total = None if second is not None else self.cursor.take_total(named=bool(self.words))
         place, self.gap = self.gap.place, Gap(After.NUMBER)
         if self.words:
-            words, self.words = tuple(self.words[-MAX_NAME:]), []
-            if words == ("value",) and self.key:
-                words, self.key = self.key, ()
+            words = self._take_name(may_continue=meaning is None and not (whole or unit))
             if second is not None:
                 self._add_pair(words, value, second)
             else:
@@ -214,6 +213,15 @@ class LineParser:
     def _find_name(self) -> Meaning | None:
         """Return what the words since the last number or separator mean."""
         return find_meaning(tuple(self.words[-MAX_NAME:])) if self.words else None
+
+    def _take_name(self, *, may_continue: bool) -> tuple[str, ...]:
+        """Return the name of the number and forget it; the name of a loss may continue after it, as in `trn 2.31 loss`."""
+        if may_continue and find_phase(self.words[-1:]):
+            self.words += find_name_after(self.cursor)
+        words, self.words = tuple(self.words[-MAX_NAME:]), []
+        if words == ("value",) and self.key:
+            words, self.key = self.key, ()
+        return words
 
     def _skip_fillers(self) -> None:
         """Forget the words between two numbers if they say nothing, as in `loss at step 100 is 2.3`."""
@@ -270,7 +278,7 @@ class LineParser:
             self.slots.append((value, None))
             if place == FIRST and self.cursor.next_is(":"):
                 self.index = int(value)
-        elif not unit and (name := find_name_after(self.cursor)):
+        elif not unit and (name := find_name_after(self.cursor, whole=whole)):
             self._append(name, value, whole=whole)
         elif not self._continues_value(place, value, whole=whole, unit=unit) and whole and not unit:
             self.spare.append((value, total))
@@ -295,8 +303,9 @@ class LineParser:
         words, index, whole, total, _, free, _ = self.named[-1]
         if not whole or total is not None or unit:
             return
-        counts = tuple(word for word in words if word not in FILLERS)
-        meanings = ((place, find_meaning(counts[place:])) for place in range(len(counts)))
+        before = self.named[-2].words if self.named[1:] and is_count(words) else ()  # `loss in epoch 2 iteration 9: 2.3`
+        counts = tuple(word for word in (before[:1] if names_loss(before[:1]) else ()) + words if word not in FILLERS)
+        meanings = ((place, find_meaning(counts[place:])) for place in range(is_metric(counts[:1]), len(counts)))
         cut = next((place for place, item in meanings if item and item.quantity in {Quantity.STEP, Quantity.EPOCH}), None)
         name = counts[:cut] if cut is not None else counts
         meaning = find_meaning(name) if name else None

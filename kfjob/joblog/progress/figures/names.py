@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kfjob.joblog.lines.meanings import Quantity, find_meaning, split_name
-from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, SUM_OF_LOSSES
+from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, SHORT_NAMES, SUM_OF_LOSSES
 from kfjob.joblog.progress.figures.tokens import Cursor
 
 MAX_TOKENS_OF_NAME = 6
@@ -29,15 +29,15 @@ def precedes_loss(cursor: Cursor) -> bool:
     return False
 
 
-def find_name_after(cursor: Cursor) -> tuple[str, ...]:
-    """Return the name of a loss after its value, and move behind it: `2.3 avg loss`."""
+def find_name_after(cursor: Cursor, *, whole: bool = False) -> tuple[str, ...]:
+    """Return the name of a loss after its value, and move behind it: `2.3 avg loss`, but not `10 loss - 2.3`."""
     words: list[str] = []
     length = 0
     for token in cursor.peek(MAX_TOKENS_OF_NAME):
         if token.kind == "word":
             words += split_name(token.text)
         elif token.kind != "space":
-            if token.text in ":=(":
+            if token.text in (":=(-" if whole else ":=("):
                 return ()
             break
         length += 1
@@ -54,11 +54,16 @@ def names_loss(words: tuple[str, ...]) -> bool:
     return meaning is not None and meaning.quantity is Quantity.LOSS and (meaning.priority <= ANY_LOSS or words[-1] == "cost")
 
 
-def split_digits(word: str) -> tuple[str, str]:
-    """Return `epoch` and `3` for `epoch3`, else the word."""
+def split_digits(word: str, cursor: Cursor) -> tuple[str, str]:
+    """Return `epoch` and `3` for `epoch3`, `loss` and `0.13` for `loss0` before `.13`; else the word."""
     name = word.rstrip("0123456789")
     digits = word[len(name) :]
-    meaning = find_meaning(split_name(name)) if digits and name else None
-    if meaning and meaning.quantity in {Quantity.STEP, Quantity.EPOCH} and meaning.priority < CLEAR_COUNT and name.isalpha():
+    is_first = cursor.position == 1 and [token.kind for token in cursor.peek(2)] == ["space", "word"]
+    if digits and is_first and name.lower() in SHORT_NAMES:
+        return SHORT_NAMES[name.lower()], digits  # `E10 trn 0.41 loss`
+    meaning = find_meaning(split_name(name)) if digits and name.isalpha() else None
+    if meaning and meaning.quantity is Quantity.LOSS and any(token.is_fraction for token in cursor.peek()):
+        return name, digits + cursor.take().text
+    if meaning and meaning.quantity in {Quantity.STEP, Quantity.EPOCH} and meaning.priority < CLEAR_COUNT:
         return name, digits
     return word, ""

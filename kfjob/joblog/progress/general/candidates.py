@@ -107,7 +107,7 @@ def _mark_foreign_names() -> tuple[str, ...]:
 FOREIGN_MARKERS = _mark_foreign_names()
 """Lines with figures in other languages, at most 64; a log of plain ASCII has only `MAIN_MARKERS` and `RARE_MARKERS`."""
 
-_COUNTERS = tuple(name for group in (*STEPS[:WEAK_COUNT], EPOCHS[0]) for name in group if len(name) >= _STEM)
+_COUNTERS = (*(name for group in (*STEPS[:WEAK_COUNT], EPOCHS[0]) for name in group if len(name) >= _STEM), "round")
 _LOSSES = (*(name for group in LOSSES for name in group), *sorted(LOSS_PARTS))
 NAMES = (*_COUNTERS, *_LOSSES, *sorted(RATES), LEARNING_RATE)
 """Names of figures that a line alone may hold. Shorter counters need a figure beside them, and `MORE_MARKERS` find `lr`."""

@@ -193,10 +193,8 @@ def add_step(reader: ReaderState, figures: Figures, line: Line) -> Transition:
 def begin_block(reader: ReaderState, figures: Figures, line: Line) -> Transition:
     """Return the transition for a line that counts and has no value: the values may follow."""
     is_weak = figures.metric is None and all(counter.priority >= WEAK_COUNT for counter in figures.counters)
-    if reader.block and continues(reader, line) and is_weak:
+    if reader.block and continues(reader, line) and is_weak and not _names(figures) & reader.block.names:
         return reader, ()  # `Total timesteps` below `Learning iteration`
-    if figures.lr is not None:
-        return add_figures(reader, figures, line)
     is_epoch = not figures.counts(Quantity.STEP) and all(counter.priority < CLEAR_COUNT for counter in figures.counters)
     after = replace(
         reader,
@@ -204,7 +202,7 @@ def begin_block(reader: ReaderState, figures: Figures, line: Line) -> Transition
         epoch=figures if is_epoch else reader.epoch,
         evaluating=False,
     )
-    if figures.metric is not None or figures.counts(Quantity.EPOCH):
+    if figures.metric is not None or figures.lr is not None or figures.counts(Quantity.EPOCH):
         return add_figures(after, figures, line)
     return after, ()
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kfjob.joblog.lines.line_text import to_count
 from kfjob.joblog.lines.meanings import Phase, Quantity, has_owner, is_plain_epoch
 from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, FRAMES, SPARE_COUNT, STEP_TIME, SUM_OF_LOSSES, WEAK_COUNT
-from kfjob.joblog.progress.figures.line_figures import DERIVED_SPEED, Counter, Figures
+from kfjob.joblog.progress.figures.line_figures import DERIVED_SPEED, UNNAMED, Counter, Figures
 from kfjob.joblog.progress.reading import FormatName, Reading
 
 MAX_TEMPLATES = 32
@@ -104,9 +104,12 @@ def choose_counter(samples: tuple[Sample, ...]) -> CounterChoice | None:
         names.values(),
         key=lambda item: (has_loss and item.priority >= WEAK_COUNT, item.quantity is Quantity.EPOCH, item.priority),
     )
+    is_per_epoch = is_count_only(samples[-1].figures) and _counts_each_epoch(samples)
     for counter in ordered:
         values = [find_counter(sample.figures, counter.name) for sample in samples]
         known = [item for item in values if item is not None]
+        if is_per_epoch and counter.name == UNNAMED and not samples[-1].figures.words:
+            continue  # `Epoch 3: 9234 / 10000` are correct answers
         grows = _grows if counter.priority < SPARE_COUNT else _grows_evenly
         if grows([item.value for item in known]):
             return CounterChoice(counter.name, counter.quantity)
@@ -118,6 +121,12 @@ def choose_counter(samples: tuple[Sample, ...]) -> CounterChoice | None:
     if len(samples) <= MIN_EVEN_STEPS and any(counter.priority == SPARE_COUNT for counter in ordered):
         return None  # it may yet grow evenly
     return CounterChoice(PERCENT, None) if has_counter and len(percents) == len(samples) and _grows(percents) else None
+
+
+def _counts_each_epoch(samples: tuple[Sample, ...]) -> bool:
+    """Return whether each line has an epoch of its own."""
+    epochs = {item.value for sample in samples for item in sample.figures.counters if item.quantity is Quantity.EPOCH}
+    return len(epochs) == len(samples)
 
 
 def find_counter(figures: Figures, name: str) -> Counter | None:
@@ -216,11 +225,16 @@ def _shows_training(samples: tuple[Sample, ...], choice: CounterChoice) -> bool:
     if counter is None or choice.swapped:
         figures = samples[-1].figures
         return counter is None and figures.phase is Phase.TRAINING and figures.counts(Quantity.EPOCH)  # `Train Epoch: 3 [10%]`
-    metrics = {sample.figures.metric for sample in samples} - {None}
+    metrics = {metric for sample in samples if (metric := sample.figures.metric) is not None}
     if counter.priority >= CLEAR_COUNT and not (counter.total and samples[-1].figures.counts(Quantity.EPOCH)):
         is_episode = any(word.startswith("episode") for word in counter.name.split())
-        return len(metrics) >= MIN_LINES and (is_episode or all(sample.figures.has_reward for sample in samples))
-    is_epoch = counter.quantity is Quantity.EPOCH and counter.priority == 0 and is_plain_epoch(counter.name)
+        is_round = "round" in counter.name.split() and not all(metric.is_integer() for metric in metrics)
+        has_time = (
+            counter.priority < WEAK_COUNT and samples[-1].figures.phase is Phase.TRAINING
+        )  # `batch 9 training time 1.3 s`
+        has_reward = all(sample.figures.has_reward for sample in samples)
+        return len(metrics) >= MIN_LINES and (is_episode or is_round or has_time or has_reward)
+    is_epoch = counter.quantity is Quantity.EPOCH and is_plain_epoch(counter.name)
     return (is_epoch and not has_owner(samples[-1].figures.words)) or len(metrics) >= MIN_LINES
 
 
@@ -292,5 +306,6 @@ def _read_counters(choice: CounterChoice, figures: Figures) -> tuple[float | Non
     if chosen is not None:
         epoch, epochs = chosen.value, chosen.total
     steps = (item for item in figures.counters if item.quantity is Quantity.STEP)
-    done = next((item for item in steps if item.total and item.priority < WEAK_COUNT), None)
+    known = (item for item in steps if item.name != UNNAMED or item.value == item.total or not is_count_only(figures))
+    done = next((item for item in known if item.total and item.priority < WEAK_COUNT), None)
     return (done.value, done.total, epoch, epochs) if done else (None, None, epoch, epochs)  # `1875/1875` in each epoch
