@@ -67,7 +67,7 @@ def _objects(space: str) -> list[dict[str, Any]]:
         _object("ClusterQueue", f"{space}-open", everywhere),
         _object("ClusterQueue", f"{space}-held", {**everywhere, "stopPolicy": "Hold"}),
         _object("ClusterQueue", f"{space}-shared", {**everywhere, "preemption": {"withinClusterQueue": "LowerPriority"}}),
-        {**_object("WorkloadPriorityClass", f"{space}-urgent", {}), "value": 1000},
+        {**_object("WorkloadPriorityClass", f"{space}-urgent"), "value": 1000},
         _object("Topology", space, {"levels": [{"nodeLabel": HOSTNAME}]}),
         _object("ResourceFlavor", f"{space}-racks", {"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": space}),
         _object("ClusterQueue", f"{space}-racks", {**everywhere, "resourceGroups": racks}),
@@ -75,9 +75,10 @@ def _objects(space: str) -> list[dict[str, Any]]:
     ]
 
 
-def _object(kind: str, name: str, spec: dict[str, Any], namespace: str | None = None) -> dict[str, Any]:
+def _object(kind: str, name: str, spec: dict[str, Any] | None = None, namespace: str | None = None) -> dict[str, Any]:
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec}
+    head = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata}
+    return head if spec is None else {**head, "spec": spec}
 
 
 @pytest.fixture
@@ -172,7 +173,8 @@ def test_trainjob_is_preempted_and_goes_on_in_the_same_launch(queues: Space, sub
 def test_pods_are_placed_by_the_topology_of_the_cluster(queues: Space, submit: Callable[..., Run]):
     run = submit("racks", topology={"required": HOSTNAME})
     until(lambda: run.snapshot().job.phase is JobPhase.RUNNING)
-    (workload,) = list_objects(queues, "kueue.x-k8s.io/v1beta2", "workloads")
+    label = f"kueue.x-k8s.io/job-uid={run.snapshot().uid}"
+    (workload,) = list_objects(queues, "kueue.x-k8s.io/v1beta2", "workloads", labels=label)
     (assignment,) = workload["status"]["admission"]["podSetAssignments"]
     assert assignment["topologyAssignment"]["levels"] == [HOSTNAME]
     run.stop()

@@ -9,6 +9,7 @@ make_certificates() {
   certificate apiserver /CN=kube-apiserver "DNS:kubernetes.default.svc,DNS:kubernetes.default,IP:$NODE_IP,IP:$API_SERVICE_IP,IP:127.0.0.1"
   certificate kubelet "/O=system:nodes/CN=system:node:$NODE_NAME" "DNS:$NODE_NAME,IP:$NODE_IP"
   certificate admin /O=system:masters/CN=kfjob-admin
+  certificate front-proxy /CN=front-proxy # for other API servers behind this one, such as Kueue's
   certificate controller-manager /CN=system:kube-controller-manager
   certificate scheduler /CN=system:kube-scheduler
   certificate kube-proxy /CN=system:kube-proxy
@@ -60,6 +61,10 @@ start_apiserver() {
     --kubelet-preferred-address-types=InternalIP --kubelet-certificate-authority="$PKI/ca.crt" \
     --service-account-issuer=https://kubernetes.default.svc --service-account-key-file="$PKI/service-accounts.key" \
     --service-account-signing-key-file="$PKI/service-accounts.key" \
+    --proxy-client-cert-file="$PKI/front-proxy.crt" --proxy-client-key-file="$PKI/front-proxy.key" \
+    --requestheader-client-ca-file="$PKI/ca.crt" --requestheader-allowed-names=front-proxy \
+    --requestheader-username-headers=X-Remote-User --requestheader-group-headers=X-Remote-Group \
+    --requestheader-extra-headers-prefix=X-Remote-Extra- \
     --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --allow-privileged
 }
 
