@@ -14,6 +14,7 @@ from kfjob.cluster.client import Client
 from kfjob.cluster.errors import Conflict
 from kfjob.cluster.requests import Selection
 from kfjob.kinds.registry import find_kind, identify
+from kfjob.objects.names import etcd_name
 from kfjob.objects.reading import parse_time
 from kfjob.objects.shapes.core import PodShape
 from kfjob.objects.shapes.meta import ListShape
@@ -57,14 +58,17 @@ def _is_gone(client: Client, ref: JobRef) -> bool:
 
 def _select_dependents(ref: JobRef) -> list[Selection]:
     kind = find_kind(ref.job_kind)
-    return [requests.select_dependents(kind, resource, ref.namespace, ref.name) for resource in kind.dependents]
+    selections = [requests.select_dependents(kind, resource, ref.namespace, ref.name) for resource in kind.dependents]
+    if kind.deletion == "Background":  # the job goes before its own etcd, which has no label of the kind
+        selections.append(requests.select_object("pods", ref.namespace, etcd_name(ref.name)))
+    return selections
 
 
 def _remove_overdue_pods(client: Client, ref: JobRef) -> None:
     """Remove the pods whose time to end is over: no kubelet will confirm that those of a lost node have ended."""
     now, kind, job_id = time.time_ns(), find_kind(ref.job_kind), identify(ref)
-    request = requests.select_dependents(kind, "pods", ref.namespace, ref.name).list_request()
-    for pod in client.call(request, shape=ListShape[PodShape]).get("items") or ():
+    lists = (one.list_request() for one in _select_dependents(ref) if one.resource == "pods")
+    for pod in (pod for pods in lists for pod in client.call(pods, shape=ListShape[PodShape]).get("items") or ()):
         deadline = parse_time(pod["metadata"].get("deletionTimestamp"))
         if kind.find_job_id(pod) == job_id and deadline is not None and now > deadline + OVERDUE_SECONDS * SECOND:
             with contextlib.suppress(NotFound, Conflict):
@@ -80,7 +84,8 @@ def _list_remaining(client: Client, selection: Selection, ref: JobRef) -> tuple[
 
 def _make_timeout(client: Client, ref: JobRef, timeout: float) -> WaitTimeout:
     kind = find_kind(ref.job_kind)
-    pods = _list_remaining(client, requests.select_dependents(kind, "pods", ref.namespace, ref.name), ref)
+    selections = (one for one in _select_dependents(ref) if one.resource == "pods")
+    pods = [pod for one in selections for pod in _list_remaining(client, one, ref)]
     title = f"job `{ref.name}` is being deleted, but not gone after {timeout:g} s"
     cause = f"still there: {', '.join(f'`{pod}`' for pod in pods)}" if pods else "its pods are gone, the job itself is not yet"
     selector = f"-n {ref.namespace} -l {kind.select_pods(ref.name)}"
