@@ -29,6 +29,7 @@ from kfjob.joblog.events import (
     LogLine,
     OpenLine,
     PodChanged,
+    ReportedProgress,
     WorkloadStatus,
 )
 from kfjob.kinds.registry import get_job
@@ -201,6 +202,10 @@ class FakeBackend:
     def annotate(self, ref: JobRef, annotations: JsonMapping) -> None:
         """Record the annotations."""
         self.objects.append({"kind": ref.job_kind, "metadata": {"name": ref.name, "annotations": dict(annotations)}})
+
+    def write_progress(self, ref: JobRef, report: ReportedProgress) -> None:
+        """Record the progress."""
+        self.objects.append({"kind": ref.job_kind, "metadata": {"name": ref.name}, "status": report})
 
     def watch_jobs(self, namespace: str) -> Iterator[JobSnapshot]:
         """Yield the jobs, and end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kfjob.backends.base import JobRef
 from kfjob.base.errors import NotFound, Refused, Unreachable
@@ -73,6 +74,20 @@ def test_stop_survives_a_short_outage():
     stopping, transport = backend(*NOTHING_LEFT, reply({"kind": "PyTorchJob"}), LOST, *NOTHING_LEFT, reply(EMPTY))
     stopping.stop(REF, timeout=60)
     assert [request.resource for request in transport.requests[-3:]] == ["pytorchjobs", "pods", "services"]
+
+
+def test_stop_of_a_trainjob_waits_for_its_own_etcd(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Client, "pause", lambda *_: True)
+    metadata = {"name": "llama-etcd", "uid": "u-etcd", "labels": {"kfjob.dev/launch": "7"}}
+    etcd = EMPTY | {"items": [{"metadata": metadata, "spec": {"containers": []}, "status": {}}]}
+    rights, no_job = [reply(EMPTY), reply(EMPTY)], reply(EMPTY)
+    ends = [no_job, reply(EMPTY), reply(etcd), no_job, reply(EMPTY), reply(EMPTY), reply(EMPTY)]
+    stopping, transport = backend(*rights, reply({"kind": "TrainJob"}), *ends)
+    stopping.stop(replace(REF, job_kind="TrainJob"), timeout=60)
+    assert [request.resource for request in transport.requests[3:]] == [
+        *("trainjobs", "pods", "pods"),
+        *("trainjobs", "pods", "pods", "trainingruntimes"),
+    ]
 
 
 def test_force_removes_only_the_pods_whose_time_to_end_is_over(monkeypatch: pytest.MonkeyPatch):
