@@ -134,7 +134,7 @@ def _find_target(settings: Settings) -> Target:
 
 
 def _say(text: str) -> None:
-    from kfjob.guard.records import format_time
+    from kfjob.objects.reading import format_time
 
     sys.stdout.write(f"{format_time(time.time())} {text}\n")
     sys.stdout.flush()
