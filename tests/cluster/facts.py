@@ -107,22 +107,29 @@ class Space:
         with closing(proxy), KubernetesBackend.from_kubeconfig(kubeconfig=path, namespace=self.name) as backend:
             yield backend, proxy
 
-    def plan(self, name: str, command: list[str], *, launch: str = "1", **spec: Any) -> JobPlan:
+    def plan(self, name: str, command: list[str], *, launch: str = "1", kind: str = "", **spec: Any) -> JobPlan:
         """Plan a job that runs `command` in this namespace, with the volumes of this cluster."""
         volumes = (*self.facts.volumes, {"name": "programs", "config_map": "programs", "mount_path": IN_POD})
         job = JobSpec.model_validate({"name": name, "command": command, "image": self.facts.image, "volumes": volumes, **spec})
-        context = Context(backend="kubernetes", launch=launch, namespace=self.name, etcd_image=self.facts.etcd_image)
+        context = Context(
+            backend="kubernetes",
+            launch=launch,
+            namespace=self.name,
+            etcd_image=self.facts.etcd_image,
+            kind=kind,
+            name_pods=find_kind(kind).name_hosts,
+        )
         return resolve(job, context)
 
 
-def submit(backend: ClusterBackend, plan: JobPlan) -> JobRef:
+def submit(backend: ClusterBackend, plan: JobPlan, *, kind: str = "") -> JobRef:
     """Submit the objects of a plan."""
-    return backend.submit(find_kind("").compile(plan))[0]
+    return backend.submit(find_kind(kind).compile(plan))[0]
 
 
-def apply(backend: ClusterBackend, plan: JobPlan) -> JobRef:
+def apply(backend: ClusterBackend, plan: JobPlan, *, kind: str = "") -> JobRef:
     """Change the live job to the objects of a plan."""
-    return backend.apply(find_kind("").compile(plan))[0]
+    return backend.apply(find_kind(kind).compile(plan))[0]
 
 
 @contextmanager

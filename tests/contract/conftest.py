@@ -16,7 +16,14 @@ class _Module(Protocol):
     def side(self, folder: Path) -> AbstractContextManager[Side]: ...
 
 
-@pytest.fixture(params=[pytest.param("local", marks=pytest.mark.local), pytest.param("kubernetes", marks=pytest.mark.cluster)])
+SIDES = [
+    pytest.param("local", marks=pytest.mark.local),
+    pytest.param("kubernetes", marks=pytest.mark.cluster),
+    pytest.param("trainjob", marks=[pytest.mark.cluster, pytest.mark.long]),  # builds Trainer
+]
+
+
+@pytest.fixture(params=SIDES)
 def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Side]:
     module = cast("_Module", importlib.import_module(f"tests.contract.{request.param}_side"))
     with module.side(tmp_path) as ready:

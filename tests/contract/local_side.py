@@ -41,6 +41,7 @@ def side(folder: Path) -> Iterator[Side]:
             submit_again=again.submit,
             apply=backend.apply,
             scripts=scripts,
+            find_pod="{}-worker-{}".format,
             patience=60,
         )
     finally:

@@ -1,7 +1,8 @@
 """What the contract suite needs to know of one backend.
 
-A side is made by a context manager `side(folder)` in `local_side.py` or `kubernetes_side.py`: it opens the backend, yields the
-Side, and on the way out stops every job that a test left behind. `folder` is an empty folder of this one test.
+A side is made by a context manager `side(folder)` in `local_side.py`, `kubernetes_side.py` or `trainjob_side.py`: it opens the
+backend, yields the Side, and on the way out stops every job that a test left behind. `folder` is an empty folder of this one
+test.
 
 The suite says what runs with tiny commands, `[python3, -c, …]` or `[torchrun, …]`; `plan` makes a JobPlan of it and adds what
 this backend cannot do without (image, a namespace, volumes that bring torch, a service account). Names are the suite's, unique
@@ -37,4 +38,5 @@ class Side:
     submit_again: Callable[[JobPlan], JobRef]  # through `again`
     apply: Callable[[JobPlan], JobRef]
     scripts: Mapping[str, str]  # name of a file in tests/contract/programs -> its path where the job runs
+    find_pod: Callable[[str, int], str]  # name of a job and node rank -> name of its pod, once it is known
     patience: float  # seconds within which a job of one second has surely ended

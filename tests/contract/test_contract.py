@@ -44,7 +44,7 @@ def end_of(side: Side, ref: JobRef) -> tuple[list[JobPhase], JobSnapshot]:
 
 def texts(side: Side, ref: JobRef, *, follow: bool = False, tail: int | None = None, since: int | None = None) -> list[str]:
     wanted = LogRange(follow=follow, tail=tail, since=since)
-    return [line.text for line in side.again.logs(ref, f"{ref.name}-worker-0", wanted) if isinstance(line, LogLine)]
+    return [line.text for line in side.again.logs(ref, side.find_pod(ref.name, 0), wanted) if isinstance(line, LogLine)]
 
 
 def stranger(side: Side, name: str) -> JobRef:
@@ -74,13 +74,14 @@ def test_the_pods_of_a_job(side: Side, name: str):
     for event in side.backend.watch(ref):
         if isinstance(event, PodChanged):
             seen.setdefault(event.pod, []).append(event.phase)
-    assert set(seen) == {f"{name}-worker-0", f"{name}-worker-1"}
+    names = [side.find_pod(name, rank) for rank in range(2)]
+    assert set(seen) == set(names)
     assert all(PodPhase.RUNNING in phases for phases in seen.values())
     until(side, lambda: all(pod.phase.ended for pod in side.again.get(name, namespace=ref.namespace).pods))
     pods = side.again.get(name, namespace=ref.namespace).pods
     assert [(pod.pod, pod.replica_index, pod.replica_type) for pod in pods] == [
-        (f"{name}-worker-0", 0, "Worker"),
-        (f"{name}-worker-1", 1, "Worker"),
+        (names[0], 0, "Worker"),
+        (names[1], 1, "Worker"),
     ]
     assert all((pod.phase, pod.exit_code, pod.restarts) == (PodPhase.SUCCEEDED, 0, 0) for pod in pods)
     assert all(pod.uid and pod.node and pod.container_id for pod in pods)
@@ -90,7 +91,7 @@ def test_the_pods_of_a_job(side: Side, name: str):
 def test_the_log_of_a_job_that_has_ended(side: Side, name: str):
     ref = side.submit(side.plan(name, COUNT))
     end_of(side, ref)
-    lines = [line for line in side.again.logs(ref, f"{name}-worker-0", LogRange()) if isinstance(line, LogLine)]
+    lines = [line for line in side.again.logs(ref, side.find_pod(name, 0), LogRange()) if isinstance(line, LogLine)]
     assert [line.text for line in lines] == LINES
     times = [line.time or 0 for line in lines]
     assert times == sorted(times)
@@ -102,14 +103,14 @@ def test_the_log_of_a_job_that_has_ended(side: Side, name: str):
     assert texts(side, ref, since=times[3] + 1) == LINES[4:]
     assert texts(side, ref, follow=True, tail=1) == LINES[-1:]
     with pytest.raises(NotFound):
-        list(side.again.logs(ref, f"{name}-worker-0", LogRange(previous=True)))
+        list(side.again.logs(ref, side.find_pod(name, 0), LogRange(previous=True)))
     with pytest.raises(NotFound):
-        list(side.again.logs(ref, f"{name}-worker-7", LogRange()))
+        list(side.again.logs(ref, side.find_pod(name, 7), LogRange()))
 
 
 def test_a_log_is_followed_from_before_its_pod_runs_until_it_ends(side: Side, name: str):
     ref = side.submit(side.plan(name, COUNT))
-    arrived = [(time.time_ns(), line) for line in side.backend.logs(ref, f"{name}-worker-0", LogRange(follow=True))]
+    arrived = [(time.time_ns(), line) for line in side.backend.logs(ref, side.find_pod(name, 0), LogRange(follow=True))]
     assert [line.text for _, line in arrived if isinstance(line, LogLine)] == LINES
     delays = [seen - line.time for seen, line in arrived if isinstance(line, LogLine) and line.time]
     assert min(delays) < 1e9, "lines came only after the end"
@@ -120,7 +121,7 @@ def test_watching_a_job_that_has_ended(side: Side, name: str):
     end_of(side, ref)
     events = list(side.again.watch(ref))
     assert [event.phase for event in events if isinstance(event, JobChanged)] == [JobPhase.FAILED]
-    assert [event.pod for event in events if isinstance(event, PodChanged)] == [f"{name}-worker-0"]
+    assert [event.pod for event in events if isinstance(event, PodChanged)] == [side.find_pod(name, 0)]
 
 
 def test_a_job_that_fails(side: Side, name: str):
@@ -133,7 +134,7 @@ def test_a_job_that_fails(side: Side, name: str):
     recorded = side.again.events(ref)
     assert [one.time for one in recorded] == sorted(one.time or 0 for one in recorded)
     if side.backend.name == "kubernetes":
-        of_pod = [one.reason for one in recorded if isinstance(one, KubernetesEvent) and one.name == f"{name}-worker-0"]
+        of_pod = [one.reason for one in recorded if isinstance(one, KubernetesEvent) and one.name == side.find_pod(name, 0)]
         assert {"Scheduled", "Started"} <= set(of_pod)
     else:
         assert recorded == []
@@ -152,7 +153,7 @@ def test_stopping_a_job_that_runs(side: Side, name: str):
     assert [event for event in events if isinstance(event, JobChanged)][-1].phase is JobPhase.STOPPED
     for ask in (
         lambda: side.backend.get(name, namespace=ref.namespace),
-        lambda: list(side.backend.logs(ref, f"{name}-worker-0", LogRange())),
+        lambda: list(side.backend.logs(ref, side.find_pod(name, 0), LogRange())),
         lambda: side.backend.stop(ref, timeout=side.patience),
     ):
         with pytest.raises(NotFound):
@@ -211,8 +212,8 @@ def test_a_job_that_is_not_there(side: Side, name: str):
     for ask in (
         lambda: side.backend.get(name, namespace=side.namespace),
         lambda: side.backend.stop(ref, timeout=side.patience),
-        lambda: list(side.backend.logs(ref, f"{name}-worker-0", LogRange())),
-        lambda: list(side.backend.logs(ref, f"{name}-worker-0", LogRange(follow=True))),
+        lambda: list(side.backend.logs(ref, side.find_pod(name, 0), LogRange())),
+        lambda: list(side.backend.logs(ref, side.find_pod(name, 0), LogRange(follow=True))),
         lambda: side.backend.events(ref),
         lambda: side.apply(side.plan(name, COUNT)),
     ):
@@ -239,7 +240,7 @@ def test_the_list_of_jobs(side: Side, name: str):
 def test_a_container_that_is_restarted(side: Side, name: str):
     plan = side.plan(name, FAIL, restarts={"policy": "OnFailure"})
     ref = side.submit(plan)
-    pod = f"{name}-worker-0"
+    pod = side.find_pod(name, 0)
     until(side, lambda: any(state.restarts for state in side.again.get(name, namespace=ref.namespace).pods))
     wanted = LogRange(previous=True)
     assert [line.text for line in side.again.logs(ref, pod, wanted) if isinstance(line, LogLine)] == ["about to fail"]
@@ -255,7 +256,7 @@ def test_agents_meet_and_rank_0_prints(side: Side, name: str):
     ref = side.submit(plan)
     _, snapshot = end_of(side, ref)
     assert snapshot.job.phase is JobPhase.SUCCEEDED
-    logs = [list(side.again.logs(ref, pod, LogRange(follow=True))) for pod in plan.pods]
+    logs = [list(side.again.logs(ref, pod, LogRange(follow=True))) for pod in (side.find_pod(name, rank) for rank in range(2))]
     lines = [line for log in logs for line in log if isinstance(line, LogLine)]
     printed = [line.pod for line in lines if line.text == "world 2"]
     assert [line.pod for line in lines if line.text.endswith("  group_rank=0")] == printed
