@@ -289,6 +289,13 @@ class ClusterBackend(Backend, Protocol):
             Refused: another object has its name.
         """
 
+    def has_remains(self, ref: JobRef) -> bool:
+        """Return whether an object of this launch, which is being deleted, still exists.
+
+        Raises:
+            Forbidden: the user may not list the objects of a job.
+        """
+
     def write_progress(self, ref: JobRef, report: ReportedProgress) -> None:
         """Write the progress of this launch into the job's status, if its kind has a place for it.
 

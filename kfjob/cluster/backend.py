@@ -26,7 +26,7 @@ from kfjob.base.errors import (
 from kfjob.cluster import cluster_events, requests
 from kfjob.cluster.client import Client
 from kfjob.cluster.connect import connect
-from kfjob.cluster.deletion import delete_and_wait
+from kfjob.cluster.deletion import delete_and_wait, has_remains
 from kfjob.cluster.inventory import KubernetesInventory
 from kfjob.cluster.live_objects import is_part_of_launch, read_live_objects, with_owner
 from kfjob.cluster.logs import read_pod_log
@@ -257,6 +257,10 @@ class KubernetesBackend:
     def stop(self, ref: JobRef, *, timeout: float, force: bool = False) -> None:
         """Delete this launch, and wait until the job, its pods and its services are gone."""
         delete_and_wait(self._client, ref, timeout=timeout, force=force)
+
+    def has_remains(self, ref: JobRef) -> bool:
+        """Return whether an object of this launch, which is being deleted, still exists."""
+        return has_remains(self._client, ref)
 
     def close(self) -> None:
         """End every stream and every wait, in all threads. The backend cannot be used afterwards."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.base.common_types import JsonObject
-from kfjob.base.errors import BackendError, Forbidden, NotFound, Refused, Unreachable
+from kfjob.base.errors import Forbidden, KfjobError, NotFound, Refused
 from kfjob.base.text import join_lines
 from kfjob.cluster import requests
 from kfjob.cluster.client import Client
@@ -104,7 +104,7 @@ def _add_position(client: Client, namespace: str, status: WorkloadStatus) -> Wor
             items = client.call(request, shape=PendingWorkloadsShape).get("items") or ()
         except NotFound:  # the cluster does not serve this version
             continue
-        except (Forbidden, Refused, BackendError, Unreachable):
+        except KfjobError:
             return status
         positions = (one.get("positionInClusterQueue") for one in items if one["metadata"]["name"] == status.name)
         index = next(positions, None)

@@ -33,7 +33,7 @@ def delete_and_wait(client: Client, ref: JobRef, *, timeout: float, force: bool)
     except Conflict as err:  # the uid precondition failed: a later job has the name
         raise NotFound(f"job `{ref.name}` is gone; another job has its name, and was not changed") from err
     attempt = 1
-    while not _is_gone(client, ref):
+    while has_remains(client, ref):
         remaining = deadline - time.monotonic()
         if remaining <= 0 or not client.pause(min(remaining, backoff(attempt, longest=2.0))):
             raise _make_timeout(client, ref, timeout)
@@ -42,8 +42,8 @@ def delete_and_wait(client: Client, ref: JobRef, *, timeout: float, force: bool)
         attempt += 1
 
 
-def _is_gone(client: Client, ref: JobRef) -> bool:
-    """Return whether no object of a job that is being deleted is left; the cheapest request comes first."""
+def has_remains(client: Client, ref: JobRef) -> bool:
+    """Return whether an object of a job that is being deleted is left; the cheapest request comes first."""
     kind = find_kind(ref.job_kind)
     try:
         selections = (
@@ -51,16 +51,18 @@ def _is_gone(client: Client, ref: JobRef) -> bool:
             *_select_dependents(ref),
             *requests.select_prerequisites(kind, ref.namespace, ref.name),
         )
-        return not any(_list_remaining(client, selection, ref) for selection in selections)
+        return any(_list_remaining(client, selection, ref) for selection in selections)
     except (Unreachable, BackendError):  # the deletion continues without kfjob
-        return False
+        return True
 
 
 def _select_dependents(ref: JobRef) -> list[Selection]:
     kind = find_kind(ref.job_kind)
     selections = [requests.select_dependents(kind, resource, ref.namespace, ref.name) for resource in kind.dependents]
-    if kind.deletion == "Background":  # the job goes before its own etcd, which has no label of the kind
-        selections.append(requests.select_object("pods", ref.namespace, etcd_name(ref.name)))
+    if kind.etcd_outlives_job:  # it has no label of the kind
+        selections += [
+            requests.select_object(resource, ref.namespace, etcd_name(ref.name)) for resource in ("pods", "services")
+        ]
     return selections
 
 

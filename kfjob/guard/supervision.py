@@ -70,14 +70,15 @@ class Supervision:
     def run(self) -> None:
         """Follow the launch until it has succeeded, is gone, was replaced or was given up.
 
-        Of a launch that was given up, by a guard that could not end its work, only the pods are freed.
+        Of a launch that was given up, by a guard that may not have ended its work, only that is done.
 
         Raises:
             KfjobError: the cluster does not answer, or refuses; the caller tries again.
         """
         try:
             if self._reader.snapshot().guard_decision:
-                self._free_survivors()
+                self._restore_archive()
+                self._end_given_up()
             else:
                 self._follow()
         finally:
@@ -127,9 +128,13 @@ class Supervision:
         """Return the archive of a job whose logs are not on this machine."""
         if self._ref.capabilities.archives_jobs:
             return None
+        self._restore_archive()
+        return RunningArchive(self._job, self._target.settings.archive_folder, notify=self._say)
+
+    def _restore_archive(self) -> None:
+        """Fetch what an earlier guard has copied to S3, so that a shorter archive does not replace it."""
         if self._uploads:
             self._uploads.restore(self._job)
-        return RunningArchive(self._job, self._target.settings.archive_folder, notify=self._say)
 
     def _has_start_fault(self, view: JobView) -> bool:
         """Return whether it is time to ask the diagnosis why pods do not start."""
@@ -197,9 +202,9 @@ class Supervision:
                 self._say(f"{self._ref.name}: {stopped.error.hint}")
             return
         self._actions.remember(self._ref, decision.reason)
-        self._free_survivors()
-        self._complete_archive()
+        self._end_given_up()
 
-    def _free_survivors(self) -> None:
+    def _end_given_up(self) -> None:
         if freed := free_survivors(self._reader):
             self._say(f"{self._ref.name}: {freed}")
+        self._complete_archive()

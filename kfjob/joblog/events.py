@@ -184,7 +184,7 @@ class StoreChanged(Struct, frozen=True, kw_only=True):
 
 
 class ReportedProgress(Struct, frozen=True, kw_only=True):
-    """What the program itself has reported to the job's controller."""
+    """The progress in the status of a job: posted by its program, or written by the guard."""
 
     percent: int | None = None  # of the whole training
     remaining_seconds: int | None = None
@@ -206,7 +206,7 @@ class JobChanged(Struct, frozen=True, kw_only=True):
     started: int | None = None  # when the job began to run
     ended: int | None = None  # when the job ended
     time: int | None = None  # when the backend reported this
-    reported: ReportedProgress | None = None  # what the program has posted to the status of its TrainJob
+    reported: ReportedProgress | None = None  # the progress in the status of a TrainJob
 
     def __post_init__(self) -> None:
         """Forget times that no clock shows."""

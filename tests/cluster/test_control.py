@@ -76,7 +76,7 @@ def test_submit_and_stop_at_different_moments_leave_nothing(
         run = kfjob.submit(spec, settings=settings)
         time.sleep(next(moments))
         run.stop()
-    assert list_all(space) == before
+    until(lambda: list_all(space) == before)  # the controller of endpoints follows the services
     launches = [launch for job in (tmp_path / "archive" / space.name).iterdir() for launch in job.iterdir()]
     assert len(launches) == cycles
 

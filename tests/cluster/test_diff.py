@@ -60,6 +60,8 @@ def test_each_change_shows_whether_apply_can_make_it(space, kfjob, name, tmp_pat
 
     limit = ("--set", "watchdog.deadline=600")  # no object shows it
     assert diff_changes(*three_nodes, *limit) == {"watchdog.deadline": True}
+    four_nodes = ("--set", "nodes=4")
+    assert diff_changes(*four_nodes, *limit) == {f"{WORKER}.replicas": True, "watchdog.deadline": True}
     kfjob("apply", "job.yaml", *three_nodes, *limit)
     assert diff_changes(*three_nodes, *limit) == {}
     assert diff_changes(*three_nodes) == {"watchdog.deadline": True}

@@ -203,6 +203,10 @@ class FakeBackend:
         """Record the annotations."""
         self.objects.append({"kind": ref.job_kind, "metadata": {"name": ref.name, "annotations": dict(annotations)}})
 
+    def has_remains(self, ref: JobRef) -> bool:  # noqa: ARG002 - a stop leaves nothing
+        """Return False: a stop leaves nothing."""
+        return False
+
     def write_progress(self, ref: JobRef, report: ReportedProgress) -> None:
         """Record the progress."""
         self.objects.append({"kind": ref.job_kind, "metadata": {"name": ref.name}, "status": report})

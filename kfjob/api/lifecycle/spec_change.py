@@ -157,7 +157,8 @@ def _format_sides(old: Any, new: Any) -> Iterator[str]:
     """Yield both values as text; of long ones, the part from the first difference on."""
     texts = ["(not set)" if value is None else json.dumps(_drop_unset(value), ensure_ascii=False) for value in (old, new)]
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False)))
-    start = same - _CONTEXT if same > _CONTEXT and max(map(len, texts)) > _MAX_VALUE else 0
+    is_late = _CONTEXT < same < max(map(len, texts))  # a secret that has changed leaves equal texts
+    start = same - _CONTEXT if is_late and max(map(len, texts)) > _MAX_VALUE else 0
     for text in texts:
         part = text[start : start + _MAX_VALUE]
         yield f"{'…' if start else ''}{part}{'…' if start + len(part) < len(text) else ''}"

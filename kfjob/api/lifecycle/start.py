@@ -30,6 +30,8 @@ from kfjob.redaction import Redactor
 
 _VARIABLE = re.compile(r"\[([^\[\]]*)\]\.value\Z")
 """The end of the path of a variable: `env[DB_PASSWORD].value`."""
+_UNSEEN = re.compile(r"(?:watchdog|recovery|progress|run\.after_failure)\b")
+"""Fields of a spec that no object of the cluster shows."""
 
 
 def start(job: PreparedJob, *, notify: Notify = ignore_notice) -> LiveReader:
@@ -101,17 +103,18 @@ def diff(source: JobSource, target: Target, *, notify: Notify) -> tuple[str, lis
         )
     job = prepare_for_live_job(source, target, notify=notify, shows_findings=False)
     changes = [_hide_secrets(change) for change in job.target.cluster.diff(job.objects)]
-    return job.name, changes or _find_unseen_changes(job)
+    return job.name, [*changes, *_find_unseen_changes(job)]
 
 
 def _find_unseen_changes(job: PreparedJob) -> list[FieldChange]:
-    """Return the changed fields that only kfjob reads, such as limits: no object of the cluster shows them."""
+    """Return the changed fields that only kfjob reads: no object of the cluster shows them."""
     live = job.target.get_job(job.name)
     if live.spec is None or not job.records_spec or read_observe_config(live) == job.observe_config:
         return []
     with suppress(BackendError):  # of a damaged record
         changes = find_changes(parse_recorded_spec(live, live.spec), job.spec)
-        return [FieldChange(path=path, live=old, desired=new, in_place=True) for path, old, new in changes]
+        unseen = ((path, *sides) for path, *sides in changes if _UNSEEN.match(path))
+        return [FieldChange(path=path, live=old, desired=new, in_place=True) for path, old, new in unseen]
     return []
 
 

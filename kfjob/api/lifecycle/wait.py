@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -13,11 +14,11 @@ from kfjob.api.lifecycle.survivors import free_survivors
 from kfjob.api.logs.event_poller import add_cluster_events
 from kfjob.api.logs.event_stream import stream_events
 from kfjob.api.reader import LiveReader, open_snapshot, open_view
+from kfjob.api.settings import STOP_TIMEOUT
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef, LineFilterFactory
-from kfjob.backends.resources import CORE
 from kfjob.base.common_types import Notify, ignore_notice
-from kfjob.base.errors import JobStopped, JobUnfinished, KfjobError, NotFound, UsageError, WaitTimeout
+from kfjob.base.errors import Forbidden, JobStopped, JobUnfinished, KfjobError, NotFound, UsageError, WaitTimeout
 from kfjob.base.text import join_names
 from kfjob.joblog.events import Event, JobChanged, JobPhase, PodPhase, Tick
 from kfjob.joblog.prefilter import prefilter_factory
@@ -25,14 +26,13 @@ from kfjob.joblog.view.job_view import LIMIT_EXCEEDED, JobView
 from kfjob.joblog.view.reduction import reduce
 from kfjob.joblog.view.silence import describe_silence, find_silence
 from kfjob.joblog.view.watchdog_limits import find_exceeded_limit
-from kfjob.kinds.registry import find_kind, identify
 
 GONE_SECONDS = 1.0
 """Time between two looks whether a job is gone."""
 GUARD_SECONDS = 60.0
 """Time in which a guard decides about a job that has failed, also if it has just started again itself."""
-REPLACE_SECONDS = 10.0
-"""Time in which a guard starts the next launch after the pods of a job have ended."""
+REPLACE_SECONDS = 30.0
+"""Time in which a guard starts the next launch after the pods of a job have ended, also if another guard has to do it."""
 
 
 def follow_job(
@@ -143,12 +143,13 @@ def wait_for_relaunch(reader: LiveReader, *, timeout: float | None = None) -> Li
         WaitTimeout: none of that is known after `timeout` seconds.
     """
     start = time.monotonic()
-    limit, is_gone = start + GUARD_SECONDS, False
-    while time.monotonic() < limit:
+    limit, latest = start + GUARD_SECONDS, start + STOP_TIMEOUT
+    is_gone = False
+    while time.monotonic() < min(limit, latest):
         try:
             snapshot = reader.target.get_job(reader.ref.name)
         except NotFound:
-            if not is_gone or _has_pods(reader):  # the next launch starts when the pods of this one have ended
+            if not is_gone or _has_remains(reader):  # the next launch starts when the pods of this one have ended
                 limit, is_gone = time.monotonic() + REPLACE_SECONDS, True
         else:
             if snapshot.uid != reader.ref.uid:
@@ -163,14 +164,11 @@ def wait_for_relaunch(reader: LiveReader, *, timeout: float | None = None) -> Li
     return None
 
 
-def _has_pods(reader: LiveReader) -> bool:
-    """Return whether pods of a job that was removed still exist."""
-    ref = reader.ref
-    if not ref.capabilities.has_api_server:
-        return False
-    kind = find_kind(ref.job_kind)
-    pods = reader.target.cluster.inventory(ref.namespace).list_objects(CORE, "pods", labels=kind.select_pods(ref.name))
-    return any(kind.find_job_id(pod) == identify(ref) for pod in pods)
+def _has_remains(reader: LiveReader) -> bool:
+    """Return whether pods or other objects of a job that was removed still exist, as far as the user may see them."""
+    with suppress(Forbidden):
+        return reader.ref.capabilities.has_api_server and reader.target.cluster.has_remains(reader.ref)
+    return False
 
 
 def wait_until_gone(target: Target, job: str, *, timeout: float | None = None) -> None:

@@ -80,13 +80,13 @@ def test_stop_of_a_trainjob_waits_for_its_own_etcd(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Client, "pause", lambda *_: True)
     metadata = {"name": "llama-etcd", "uid": "u-etcd", "labels": {"kfjob.dev/launch": "7"}}
     etcd = EMPTY | {"items": [{"metadata": metadata, "spec": {"containers": []}, "status": {}}]}
-    rights, no_job = [reply(EMPTY), reply(EMPTY)], reply(EMPTY)
-    ends = [no_job, reply(EMPTY), reply(etcd), no_job, reply(EMPTY), reply(EMPTY), reply(EMPTY)]
+    rights, no_job = [reply(EMPTY)] * 3, reply(EMPTY)
+    ends = [no_job, reply(EMPTY), reply(etcd), no_job, *[reply(EMPTY)] * 4]
     stopping, transport = backend(*rights, reply({"kind": "TrainJob"}), *ends)
     stopping.stop(replace(REF, job_kind="TrainJob"), timeout=60)
-    assert [request.resource for request in transport.requests[3:]] == [
+    assert [request.resource for request in transport.requests[4:]] == [
         *("trainjobs", "pods", "pods"),
-        *("trainjobs", "pods", "pods", "trainingruntimes"),
+        *("trainjobs", "pods", "pods", "services", "trainingruntimes"),
     ]
 
 

@@ -96,6 +96,27 @@ MESSAGES = [
         "CPython multiprocessing/synchronize.py",
     ),
     Text(
+        "spawn-state",
+        "Traceback (most recent call last):\n"
+        '  File "/w/train.py", line 9, in <module>\n'
+        "    process.start()\n"
+        '  File "/usr/lib/python3.11/multiprocessing/reduction.py", line 60, in dump\n'
+        "    ForkingPickler(file, protocol).dump(obj)\n"
+        "AttributeError: Can't pickle local object 'main.<locals>.collate'",
+        "CPython multiprocessing/reduction.py",
+    ),
+    Text(
+        "spawn-state",
+        "Traceback (most recent call last):\n"
+        '  File "/usr/lib/python3.11/multiprocessing/spawn.py", line 158, in get_preparation_data\n'
+        "    _check_not_importing_main()\n"
+        '  File "/usr/lib/python3.11/multiprocessing/spawn.py", line 138, in _check_not_importing_main\n'
+        "    raise RuntimeError(\n"
+        "RuntimeError: An attempt has been made to start a new process before the current process has finished its "
+        "bootstrapping phase.",
+        "CPython multiprocessing/spawn.py",
+    ),
+    Text(
         "compiler-missing",
         "Traceback (most recent call last):\n"
         '  File "/w/train.py", line 8, in <module>\n'

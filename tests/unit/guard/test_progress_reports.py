@@ -15,7 +15,7 @@ from kfjob.base.errors import Forbidden
 from kfjob.base.units import SECOND
 from kfjob.guard import progress_reports
 from kfjob.guard.progress_reports import ProgressReports
-from kfjob.joblog.events import JobChanged, JobPhase, LogLine, ReportedProgress
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine, ReportedProgress, Tick
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
 from kfjob.kinds.registry import find_kind
@@ -25,9 +25,10 @@ OWN = {"step": "30", "loss": "2.5", "source": "kfjob-guard"}
 NONE = JobView(job=JobChanged(phase=JobPhase.RUNNING))
 
 
-def read(*lines: str, reported: ReportedProgress | None = None) -> JobView:
+def read(*lines: str, reported: ReportedProgress | None = None, phase: JobPhase = JobPhase.RUNNING) -> JobView:
     events = [LogLine(pod="train-node-0-0", text=line, time=(10 * index) * SECOND) for index, line in enumerate(lines, 1)]
-    return reduce_all(JobView(), [JobChanged(phase=JobPhase.RUNNING, reported=reported), *events])
+    now = Tick(time=(10 * len(lines)) * SECOND)
+    return reduce_all(JobView(), [JobChanged(phase=phase, reported=reported), *events, now])
 
 
 class MockCluster:
@@ -63,6 +64,21 @@ def test_progress_of_the_log_is_written_when_it_has_changed(cluster: MockCluster
     assert [report.percent for report in cluster.written] == [10, 15]
     assert cluster.written[-1].metrics == OWN
     assert cluster.written[-1].remaining_seconds == 170
+
+
+def test_end_of_a_job_is_written_at_once(cluster: MockCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(progress_reports, "PERIOD_SECONDS", 1000.0)
+    reports = make_reports(tmp_path, [])
+    for view in (read(*LINES[:2]), read(*LINES), read(*LINES, phase=JobPhase.SUCCEEDED)):
+        reports.write(view)
+    assert [report.percent for report in cluster.written] == [10, 15]
+
+
+def test_view_of_the_past_and_total_of_one_epoch_are_not_written(cluster: MockCluster, tmp_path: Path):
+    make_reports(tmp_path, []).write(replace(read(*LINES), is_current=False))
+    assert cluster.written == []
+    make_reports(tmp_path, []).write(read(*(f"Epoch 1 Step [{step}/100] loss: {4 - step / 20}" for step in (10, 20, 30))))
+    assert [report.percent for report in cluster.written] == [None]
 
 
 def test_program_that_posts_its_progress_is_left_alone(cluster: MockCluster, tmp_path: Path):

@@ -101,9 +101,10 @@ def test_decision_is_written_before_pods_are_freed(tmp_path, monkeypatch):
 def test_launch_that_was_given_up_is_not_decided_again(tmp_path, monkeypatch):
     calls: list[str] = []
     monkeypatch.setattr(supervision, "free_survivors", partial(note, calls))
+    monkeypatch.setattr(supervision.Supervision, "_complete_archive", lambda _: calls.append("archive"))
     monkeypatch.setattr(supervision.Supervision, "_follow", lambda _: calls.append("follow"))
     target = Target(Settings(state=tmp_path), "kubernetes", "n")
     given_up = replace(JOB, guard_decision="the same failure twice")
     monkeypatch.setattr(LiveReader, "snapshot", lambda _: given_up)
     supervision.Supervision(target, JOB, actions.ClusterActions(target, print), Notifier({}, print), print).run()
-    assert calls == ["free"]
+    assert calls == ["free", "archive"]

@@ -26,6 +26,7 @@ ENDS = _ABORTS.union(check_ids("worker-failed", "child-failed", "launcher-failed
 _LATE = frozenset(check_ids("child-failed", "launcher-failed", "traceback-cut"))
 """Rules of `ENDS` after which the output of a process may still arrive."""
 
+_CONSEQUENCES = ENDS | _SIGNALS
 _BUILDS = frozenset(check_ids("compile-failed", "extension-build", "op-incompatible"))
 MAX_BUILD_LINES = 3
 """Lines of a compiler and its driver after the message that made them fail."""
@@ -134,16 +135,22 @@ def _find_role(job: JobEvidence, occurrence: Occurrence) -> Role:
 
 
 def _has_consequence(job: JobEvidence, occurrence: Occurrence) -> bool:
-    """Return whether a build failed after the message of a compiler or a loader, or nothing else explains a failure."""
+    """Return whether a message of a compiler, a linker or a loader explains what followed in its pod.
+
+    A build has failed after it, or the next cause came within a few lines. Without another cause: the process has failed, or
+    the message is the last that it printed.
+    """
     pod, line = job.history.pods[occurrence.pod], occurrence.line or 0
     later = [item for item in pod.symptoms.occurrences() if item.order > occurrence.order and not item.rule.probed]
     errors = [item for item in later if item.rule.severity is Severity.ERROR and not item.in_warning]
-    if causes := [item for item in errors if item.role in {Role.CAUSE, Role.SUSPECT} and item.rule.id not in ENDS]:
+    if causes := [item for item in errors if item.role in {Role.CAUSE, Role.SUSPECT} and item.rule.id not in _CONSEQUENCES]:
         return any(item.rule.id in _BUILDS or 0 <= item.first_position - line <= MAX_BUILD_LINES for item in causes)
-    phases = {job.view.phase, pod.state.phase if pod.state else None}
-    went_on = JobPhase.RUNNING in phases or (occurrence.mark is not None and pod.readings > occurrence.mark.readings)
-    is_last = pod.lines - line <= MAX_BUILD_LINES and not went_on
-    return bool(errors or phases & {JobPhase.FAILED, PodPhase.FAILED}) or is_last
+    has_failed = job.view.phase is JobPhase.FAILED or (
+        pod.state is not None and (pod.state.phase is PodPhase.FAILED or bool(pod.state.exit_code or pod.state.restarts))
+    )
+    has_trained = occurrence.mark is not None and pod.readings > occurrence.mark.readings
+    is_last = pod.lines - line <= MAX_BUILD_LINES and not has_trained and job.view.phase is not JobPhase.RUNNING
+    return bool(errors) or has_failed or is_last
 
 
 def _has_failed_before(job: JobEvidence, killed: PodChanged) -> bool:

@@ -98,7 +98,7 @@ def find_timestamp(text: str) -> Timestamp | None:
 MAX_LENGTH = 400
 """Characters of a line to search; a longer line announces nothing."""
 
-_INSTEAD = r"falling back|skipp(?:ed|ing)|ignoring|accepting|using fallback"
+_INSTEAD = r"falling back|skipping|skipped (?:a |the )?(?:sample|batch|file|record|item)s?|ignoring|accepting|using fallback"
 _RETRY = r"retrying|thrown while requesting|will (?:retry|be retried|try again)|trying again"
 _PASSIVE = r"(?:will )?ignored?|falls? back to|continuing (?:without|with|anyway)|will operate in|will be skipped"
 _CONTINUATION = Pattern(rf"(?i)\b(?:{_INSTEAD}|{_RETRY}|{_PASSIVE})\b")

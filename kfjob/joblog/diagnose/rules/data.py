@@ -51,7 +51,8 @@ RULES = (
             r"|Size mismatch between saved .* for (?P<what2>[\w.]+)"
             r"|Error\(s\) in loading state_dict for (?P<what3>\w+)|Missing key in checkpoint state_dict: (?P<what4>[\w.]+)"
             r"|the pretrained `(?P<what5>[^`]*)` has shape|the pretrained weights have no `(?P<what6>[^`]*)`"
-            r"|Global shape mismatch for loaded (?P<what9>[^\n]*)|(?P<what10>\w{1,60} value from checkpoint \([^\n]*)"
+            r"|Global shape mismatch for loaded (?P<what9>[^\n]*)"
+            r"|(?P<what10>\w{1,60} value from checkpoint \([^\n]{0,200}\) is not equal[^\n]*)"
         ),
     ),
     Rule(

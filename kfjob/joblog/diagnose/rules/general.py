@@ -91,7 +91,7 @@ RULES = (
         cause="the message of NCCL gives the reason; `NCCL_DEBUG=INFO` shows what it did before",
         remedy="set `NCCL_DEBUG=INFO` in `env` and relaunch; compare the rank that failed first with the others",
         pattern=r"(?:NCCL error in: [^\n,]*, (?P<what>[^\n,]*)|(?P<what2>nccl(?:Internal|Invalid)\w+)"
-        r"|NCCL error: (?P<what3>[^\n(]*))(?:[\s\S]*?Last error:\s*\n(?P<what4>[^\n]+))?",
+        r"|NCCL error: (?P<what3>[^\n(]*))(?:[\s\S]{0,400}?Last error:\s*\n(?P<what4>[^\n]+))?",
         unless=("remote process exited", "ncclRemoteError"),
         role=Role.SUSPECT,
     ),

@@ -43,8 +43,8 @@ RULES = (
         title="the launcher cannot log in to `{host}` with ssh",
         cause="pdsh, mpirun and deepspeed start processes through ssh, which needs a server there and a key without a password",
         remedy="use kfjob's launchers, which need no ssh or host file (`launcher: deepspeed`), or set up server and keys",
-        pattern=r"host=(?P<host>\S+) was not reachable via ssh|^ssh: connect to host (?P<host2>\S+) port \d+: "
-        r"|pdsh@\S+ (?P<host3>\S+): ssh exited with exit code 255",
+        pattern=r"host=(?P<host>\S+) was not reachable via ssh"
+        r"|pdsh@\S+ (?P<host2>\S+): ssh exited with exit code 255",
         role=Role.SUSPECT,
     ),
     Rule(

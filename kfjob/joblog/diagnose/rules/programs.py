@@ -104,6 +104,7 @@ RULES = (
         cause="it imports the program again and gets its objects pickled: no lambdas, inner functions or open files",
         remedy="define these at the top of a module, start the program under `if __name__ == '__main__':`, or use no workers",
         pattern=r"Can't (?:get|pickle) local object|Can't pickle <function|attempt has been made to start a new process before",
+        stack=("multiprocessing/",),
         role=Role.SUSPECT,
     ),
     Rule(

@@ -229,9 +229,8 @@ def _shows_training(samples: tuple[Sample, ...], choice: CounterChoice) -> bool:
     if counter.priority >= CLEAR_COUNT and not (counter.total and samples[-1].figures.counts(Quantity.EPOCH)):
         is_episode = any(word.startswith("episode") for word in counter.name.split())
         is_round = "round" in counter.name.split() and not all(metric.is_integer() for metric in metrics)
-        has_time = (
-            counter.priority < WEAK_COUNT and samples[-1].figures.phase is Phase.TRAINING
-        )  # `batch 9 training time 1.3 s`
+        is_training = samples[-1].figures.phase is Phase.TRAINING
+        has_time = counter.priority < WEAK_COUNT and is_training  # `batch 9 training time 1.3 s`
         has_reward = all(sample.figures.has_reward for sample in samples)
         return len(metrics) >= MIN_LINES and (is_episode or is_round or has_time or has_reward)
     is_epoch = counter.quantity is Quantity.EPOCH and is_plain_epoch(counter.name)
