@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
-from kfjob.joblog.events import JobChanged, JobPhase, LogLine
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from tests.unit.diagnose.cases import examine, lines
 
 TYPE_ERROR = """Traceback (most recent call last):
@@ -75,6 +75,25 @@ def test_optional_part_that_is_missing_is_a_warning_of_a_program_that_goes_on(te
     diagnosis = read(f"{text}\nstep 10 | loss 4.2\nstep 20 | loss 3.9")
     assert diagnosis.healthy
     assert diagnosis.warnings
+
+
+def test_library_that_a_crashing_container_misses_is_its_cause():
+    text = "python: error while loading shared libraries: libcudart.so.12: cannot open shared object file: No such file"
+    state = PodChanged(
+        pod="a-worker-0", phase=PodPhase.RUNNING, reason="CrashLoopBackOff", restarts=6, exit_code=127, container_id="c"
+    )
+    diagnosis, _ = examine([JobChanged(phase=JobPhase.RUNNING), *lines(text), state])
+    first = diagnosis.first_cause
+    assert first
+    assert first.rule == "shared-library-missing"
+
+
+@pytest.mark.parametrize("text", [
+    "using seed value from checkpoint (42)",
+    "ssh: connect to host github.com port 22: Connection timed out",
+])  # fmt: skip
+def test_line_of_a_healthy_job_is_no_cause(text: str):
+    assert read(f"{text}\nstep 10 | loss 4.2\nstep 20 | loss 3.9", JobPhase.RUNNING).first_cause is None
 
 
 def test_optional_triton_is_no_failure_of_a_running_job():
