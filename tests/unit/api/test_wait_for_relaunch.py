@@ -46,7 +46,7 @@ def wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wait:
         monkeypatch.setattr(Target, "cluster", SimpleNamespace(has_remains=lambda _: clock[0] < remains_until))
         reader = open_snapshot(Target(Settings(state=tmp_path), "kubernetes", "n"), OLD)
         found = wait.wait_for_relaunch(reader, timeout=timeout)
-        return found and found.ref.launch, clock[0]
+        return (found.ref.launch if found else None), clock[0]
 
     return run
 
