@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -169,7 +170,7 @@ def test_operator_is_not_installed(space: Space, name: str):
 
 
 def test_apply_adds_workers_and_refuses_other_changes(space: Space, backend: KubernetesBackend, name: str):
-    elastic = {"elastic": {"min": 1, "max": 2}}
+    elastic: dict[str, Any] = {"elastic": {"min": 1, "max": 2}}
     ref = submit(backend, space.plan(name, EXITS_ON_SIGTERM, launch="first", **elastic))
     assert apply(backend, space.plan(name, EXITS_ON_SIGTERM, launch="first", nodes=2, **elastic)) == ref
     until(lambda: len(backend.get(name, namespace=space.name).pods) == 2)
