@@ -297,7 +297,7 @@ class ClusterBackend(Backend, Protocol):
         """
 
     def write_progress(self, ref: JobRef, report: ReportedProgress) -> None:
-        """Write the progress of this launch into the job's status, if its kind has a place for it.
+        """Write the progress of this launch into the job's status, of a kind that `shows_progress`.
 
         Raises:
             NotFound: the job does not exist.

@@ -152,7 +152,7 @@ class KubernetesBackend:
         self._client.change(requests.patch(_name_job(ref), operations))
 
     def write_progress(self, ref: JobRef, report: ReportedProgress) -> None:
-        """Write the progress of this launch into the job's status, if its kind has a place for it."""
+        """Write the progress of this launch into the job's status, of a kind that `shows_progress`."""
         fields = find_kind(ref.job_kind).format_progress(report)
         operations = [_expect_uid(ref), *({"op": "add", "path": f"/status/{name}", "value": fields[name]} for name in fields)]
         self._client.change(requests.patch_status(_name_job(ref), operations))

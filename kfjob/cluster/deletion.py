@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from itertools import chain
 
 from kfjob.backends.base import JobRef
 from kfjob.base.errors import BackendError, NotFound, Unreachable, WaitTimeout
@@ -60,17 +61,20 @@ def _select_dependents(ref: JobRef) -> list[Selection]:
     kind = find_kind(ref.job_kind)
     selections = [requests.select_dependents(kind, resource, ref.namespace, ref.name) for resource in kind.dependents]
     if kind.etcd_outlives_job:  # it has no label of the kind
-        selections += [
-            requests.select_object(resource, ref.namespace, etcd_name(ref.name)) for resource in ("pods", "services")
-        ]
+        name = etcd_name(ref.name)
+        selections += [requests.select_object(resource, ref.namespace, name) for resource in ("pods", "services")]
     return selections
+
+
+def _select_pods(ref: JobRef) -> list[Selection]:
+    return [selection for selection in _select_dependents(ref) if selection.resource == "pods"]
 
 
 def _remove_overdue_pods(client: Client, ref: JobRef) -> None:
     """Remove the pods whose time to end is over: no kubelet will confirm that those of a lost node have ended."""
     now, kind, job_id = time.time_ns(), find_kind(ref.job_kind), identify(ref)
-    lists = (one.list_request() for one in _select_dependents(ref) if one.resource == "pods")
-    for pod in (pod for pods in lists for pod in client.call(pods, shape=ListShape[PodShape]).get("items") or ()):
+    answers = [client.call(selection.list_request(), shape=ListShape[PodShape]) for selection in _select_pods(ref)]
+    for pod in chain.from_iterable(answer.get("items") or () for answer in answers):
         deadline = parse_time(pod["metadata"].get("deletionTimestamp"))
         if kind.find_job_id(pod) == job_id and deadline is not None and now > deadline + OVERDUE_SECONDS * SECOND:
             with contextlib.suppress(NotFound, Conflict):
@@ -86,8 +90,7 @@ def _list_remaining(client: Client, selection: Selection, ref: JobRef) -> tuple[
 
 def _make_timeout(client: Client, ref: JobRef, timeout: float) -> WaitTimeout:
     kind = find_kind(ref.job_kind)
-    selections = (one for one in _select_dependents(ref) if one.resource == "pods")
-    pods = [pod for one in selections for pod in _list_remaining(client, one, ref)]
+    pods = [pod for selection in _select_pods(ref) for pod in _list_remaining(client, selection, ref)]
     title = f"job `{ref.name}` is being deleted, but not gone after {timeout:g} s"
     cause = f"still there: {', '.join(f'`{pod}`' for pod in pods)}" if pods else "its pods are gone, the job itself is not yet"
     selector = f"-n {ref.namespace} -l {kind.select_pods(ref.name)}"

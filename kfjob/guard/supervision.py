@@ -70,7 +70,7 @@ class Supervision:
     def run(self) -> None:
         """Follow the launch until it has succeeded, is gone, was replaced or was given up.
 
-        Of a launch that was given up, by a guard that may not have ended its work, only that is done.
+        A launch that was given up already gets what its guard may not have done: its pods are freed, its archive is completed.
 
         Raises:
             KfjobError: the cluster does not answer, or refuses; the caller tries again.
@@ -205,6 +205,7 @@ class Supervision:
         self._end_given_up()
 
     def _end_given_up(self) -> None:
+        """Free the pods of a launch that has failed and was given up, and complete its archive."""
         if freed := free_survivors(self._reader):
             self._say(f"{self._ref.name}: {freed}")
         self._complete_archive()

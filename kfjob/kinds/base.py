@@ -71,8 +71,6 @@ class JobKind(ABC):
     """Core resources of which a job's name is free only when its objects are gone."""
     deletion: ClassVar[str] = "Foreground"
     """How a job is deleted: behind what it owns (`Foreground`), or before (`Background`)."""
-    etcd_outlives_job: ClassVar[bool] = False
-    """Whether a job is gone before its own etcd, which is deleted with it."""
     pod_suffix: ClassVar[re.Pattern[str]]
     """What follows the job's name and a hyphen in the names of its pods."""
     named_after_job: ClassVar[frozenset[str]] = frozenset()
@@ -88,6 +86,11 @@ class JobKind(ABC):
     def group(self) -> str:
         """The API group; "" for the core group."""
         return self.api_version.rpartition("/")[0]
+
+    @property
+    def etcd_outlives_job(self) -> bool:
+        """Whether a job is gone before its own etcd, which it owns."""
+        return self.deletion == "Background"
 
     @property
     def manifests(self) -> ManifestReader | None:

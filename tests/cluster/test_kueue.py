@@ -21,7 +21,7 @@ from kfjob.joblog.diagnose.diagnosis import Issue
 from kfjob.joblog.events import JobPhase, LogLine, WorkloadStatus
 from tests.cluster import facts
 from tests.cluster.facts import Space, needs_own_cluster, script, until
-from tests.cluster.guarded import list_objects
+from tests.cluster.guarded import PROGRAM, SHARED, list_objects
 
 pytestmark = pytest.mark.long  # the first run builds Kueue, in minutes
 
@@ -29,16 +29,6 @@ IDLE = ["python3", "-c", "import time; time.sleep(3600)"]
 QUOTA = 0.5  # CPUs of each queue
 QUEUES = ("open", "held", "adrift", "shared", "racks")
 HOSTNAME = "kubernetes.io/hostname"
-COUNTS_ON = """
-import pathlib, time
-kept = pathlib.Path("/data/FOLDER")
-step = int(kept.read_text()) if kept.exists() else 0
-while True:
-    step += 1
-    kept.write_text(str(step))
-    print(f"step {step} loss {2 + 1 / step:.4f}")
-    time.sleep(0.2)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -150,14 +140,15 @@ def test_trainjob_is_preempted_and_goes_on_in_the_same_launch(queues: Space, sub
         "target": "trainjob",
         "image": queues.facts.image,
         "launcher": "python",
-        "command": ["python3", "-u", "-c", COUNTS_ON.replace("FOLDER", f"{queues.name}-patient")],
+        "command": ["python3", "-u", "-c", PROGRAM],
+        "env": {"FOLDER": f"{queues.name}-patient"},
         "resources": {"cpu": str(QUOTA)},
         "scheduling": {"queue": "shared"},
         "pod": {"grace": 1},
         "volumes": [{"name": "data", "host_path": "/run/kfjob/shared", "mount_path": "/data"}],
     }
     patient = kfjob.submit(spec, settings=Settings(state=tmp_path, backend="kubernetes", namespace=queues.name))
-    assert patient.wait(goal="progress", timeout=120) is JobPhase.RUNNING
+    until(lambda: any((SHARED / f"{queues.name}-patient").glob("step-*")))
     urgent = submit("shared", number=1, queue_priority=f"{queues.name}-urgent")
     until(lambda: patient.snapshot().job.phase is JobPhase.SUSPENDED)
     until(lambda: "reempted" in patient.status().headline)
@@ -165,7 +156,7 @@ def test_trainjob_is_preempted_and_goes_on_in_the_same_launch(queues: Space, sub
     urgent.stop()
     until(lambda: patient.snapshot().job.phase is JobPhase.RUNNING)
     line = next(event for _, event in patient.follow() if isinstance(event, LogLine))
-    assert "step 1 " not in line.text
+    assert "Resume step-" in line.text
     assert patient.snapshot().launch == patient.launch
     patient.stop()
 

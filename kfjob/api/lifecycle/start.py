@@ -22,6 +22,7 @@ from kfjob.backends.resources import outlives_job
 from kfjob.base.common_types import JsonObject, Notify, ignore_notice
 from kfjob.base.errors import BackendError, Refused, UsageError
 from kfjob.base.text import join_names
+from kfjob.joblog.events import JobSnapshot
 from kfjob.kinds.launch_record import add_submit_record
 from kfjob.kinds.registry import is_job
 from kfjob.objects.api_objects import describe_object
@@ -71,7 +72,7 @@ def apply(source: JobSource, target: Target, *, notify: Notify = ignore_notice) 
         NotFound: the job does not exist.
         Refused: the change needs a relaunch, or kfjob did not submit the job.
     """
-    job = prepare_for_live_job(source, target, notify=notify)
+    job, _ = prepare_for_live_job(source, target, notify=notify)
     target = job.target
     if target.capabilities.runs_on_this_machine:
         return LiveReader(target, target.machine.apply(job.plan), job.observe_config, secrets=job.secrets)
@@ -101,14 +102,13 @@ def diff(source: JobSource, target: Target, *, notify: Notify) -> tuple[str, lis
             hint=f"`kfjob stop {name}`, then `kfjob submit`, starts it with the changed {source.noun}; "
             "`--backend kubernetes` compares with the job of a cluster",
         )
-    job = prepare_for_live_job(source, target, notify=notify, shows_findings=False)
+    job, live = prepare_for_live_job(source, target, notify=notify, shows_findings=False)
     changes = [_hide_secrets(change) for change in job.target.cluster.diff(job.objects)]
-    return job.name, [*changes, *_find_unseen_changes(job)]
+    return job.name, [*changes, *_find_unseen_changes(job, live)]
 
 
-def _find_unseen_changes(job: PreparedJob) -> list[FieldChange]:
+def _find_unseen_changes(job: PreparedJob, live: JobSnapshot) -> list[FieldChange]:
     """Return the changed fields that only kfjob reads: no object of the cluster shows them."""
-    live = job.target.get_job(job.name)
     if live.spec is None or not job.records_spec or read_observe_config(live) == job.observe_config:
         return []
     with suppress(BackendError):  # of a damaged record
@@ -126,8 +126,10 @@ def _hide_secrets(change: FieldChange) -> FieldChange:
     return replace(change, live=hide(change.live), desired=hide(change.desired))
 
 
-def prepare_for_live_job(source: JobSource, target: Target, *, notify: Notify, shows_findings: bool = True) -> PreparedJob:
-    """Return the job of a source with the launch id of the live job that has its name.
+def prepare_for_live_job(
+    source: JobSource, target: Target, *, notify: Notify, shows_findings: bool = True
+) -> tuple[PreparedJob, JobSnapshot]:
+    """Return the job of a source with the launch id of the live job that has its name, and that live job.
 
     `notify` receives the notices of the source, and with `shows_findings` what lint found.
 
@@ -147,7 +149,7 @@ def prepare_for_live_job(source: JobSource, target: Target, *, notify: Notify, s
         with suppress(BackendError):  # of a damaged record; the comparison shows what differs
             spec = continue_run(parse_recorded_spec(live, live.spec), source.loaded.spec)
             source = dataclasses.replace(source, loaded=dataclasses.replace(source.loaded, spec=spec))
-    return source.prepare(target, launch=live.launch or None, notify=ignore_notice)
+    return source.prepare(target, launch=live.launch or None, notify=ignore_notice), live
 
 
 def describe_others(objects: Iterable[JsonObject], state: str) -> list[str]:

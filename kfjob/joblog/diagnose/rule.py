@@ -150,7 +150,8 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     """Whether a script may go on after it: later steps or success show recovery, and it is a warning while the job runs."""
 
     probed: bool = False
-    """Whether programs also probe for it: it is a warning unless an exception, or a failed build after it, shows it."""
+    """Whether programs also probe for it: it is a warning unless an exception, a failed build or the end of the process shows
+    that the program needs it."""
 
     link: str = ""
     """URL of a document with more about it."""

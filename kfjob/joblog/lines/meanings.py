@@ -171,10 +171,13 @@ def is_metric(words: tuple[str, ...]) -> bool:
     return any(word in METRICS for word in words)
 
 
+_BESIDE_EPOCHS = PLAIN_EPOCHS | FILLERS | TRAINING_WORDS | TIMES
+"""Words that change nothing of an epoch: `Time for epoch 3 is 12.1 s`."""
+
+
 def is_plain_epoch(name: str) -> bool:
     """Return whether the name says nothing but that it counts epochs; `epochs` is a setting, and a leader has epochs too."""
-    plain = PLAIN_EPOCHS | FILLERS | TRAINING_WORDS | TIMES  # `Time for epoch 3 is 12.1 s`
-    return plain.issuperset(name.split())
+    return _BESIDE_EPOCHS.issuperset(name.split())
 
 
 def has_owner(words: tuple[str, ...]) -> bool:
