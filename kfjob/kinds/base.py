@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct
 
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from kfjob.joblog.observe_config import ObserveConfig
     from kfjob.kinds.manifests import ManifestReader
     from kfjob.plan import JobPlan
+
+
+class ReadObject(Protocol):
+    """Reads one object of the cluster; None if it does not exist. Raises Forbidden if the user may not read it."""
+
+    def __call__(self, api_version: str, resource: str, name: str, *, namespaced: bool = True) -> JsonObject | None:
+        """Return the object, or None."""
 
 
 class Replica(Struct, frozen=True):
@@ -116,6 +123,10 @@ class JobKind(ABC):
 
     def find_type_problems(self, job: JsonMapping) -> Iterator[str]:  # noqa: ARG002 - a kind may leave it to the API server
         """Yield why the controller would refuse a manifest of this kind, for manifests that somebody may have edited."""
+        yield from ()
+
+    def find_runtime_problems(self, job: JsonMapping, read: ReadObject) -> Iterator[Problem]:  # noqa: ARG002 - most need none
+        """Yield what is wrong with a runtime of the cluster that a job of this kind uses."""
         yield from ()
 
     @abstractmethod

@@ -169,6 +169,18 @@ ObjectName = Annotated[str, AfterValidator(_check_object_name)]
 """A DNS-1123 subdomain: the name of most objects, such as claims, secrets and priority classes."""
 
 
+def _check_runtime_name(value: str) -> str:
+    kind, _, name = value.rpartition("/")
+    if kind not in ("", "trainingruntime") or not names.DNS_1123_SUBDOMAIN.fullmatch(name):
+        hint = "write the name of a ClusterTrainingRuntime, or `trainingruntime/NAME`"
+        raise field_error("runtime", f"`{value}` is not the name of a runtime", hint=hint)
+    return value
+
+
+RuntimeName = Annotated[str, AfterValidator(_check_runtime_name)]
+"""A runtime of Kubeflow Trainer: `NAME` of a ClusterTrainingRuntime, or `trainingruntime/NAME`."""
+
+
 def _check_absolute_path(value: str) -> str:
     if not value.startswith("/"):
         raise field_error("absolute_path", f"`{value}` is not an absolute path")

@@ -18,6 +18,7 @@ from kfjob.spec.fields import (
     LabelValue,
     MetadataKey,
     ObjectName,
+    RuntimeName,
     SecretRef,
     SharedMemory,
 )
@@ -65,6 +66,11 @@ class JobFields(SpecModel, defer_build=True):
         default=None,
         description="Kind of the job on a cluster: `pytorchjob` of the training operator, `trainjob` of Kubeflow Trainer v2, "
         "or `auto`, what the cluster offers; default: `pytorchjob`, and `trainjob` on a cluster without the training operator",
+    )
+    runtime: RuntimeName | None = Field(
+        default=None,
+        description="Runtime of Kubeflow Trainer that exists, for a TrainJob: the name of a ClusterTrainingRuntime with the "
+        "policy `torch`, or `trainingruntime/NAME`; default: kfjob makes a runtime for the job",
     )
     image: str | None = Field(default=None, description="Container image; ignored by the local backend")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(

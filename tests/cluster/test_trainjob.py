@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,41 @@ def test_job_is_followed_stopped_and_resumed(own: Space, settings: Settings):
     assert archived == [master]
     assert kfjob.list_jobs(settings=settings) == []
     assert not own.client.call(requests.select_dependents(KIND, "pods", own.name, "train").list_request()).get("items")
+
+
+@contextmanager
+def shared_runtime(own: Space, name: str, policy: dict[str, Any], folder: Path) -> Iterator[None]:
+    """Create a ClusterTrainingRuntime as an administrator has it for everybody, and remove it again."""
+    node = {"name": "node", "image": own.facts.image}
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    template = {"metadata": {"labels": labels}, "spec": {"template": {"spec": {"containers": [node]}}}}
+    runtime = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "torch"}},
+        "spec": {"mlPolicy": policy, "template": {"spec": {"replicatedJobs": [{"name": "node", "template": template}]}}},
+    }
+    file = folder / "runtime.json"
+    file.write_text(json.dumps(runtime))
+    script("kubectl", "apply", "--server-side", "-f", str(file))
+    try:
+        yield
+    finally:
+        script("kubectl", "delete", "clustertrainingruntime", name, "--timeout=60s")
+
+
+@pytest.mark.parametrize("rendezvous", ["c10d", "static"])
+def test_job_of_a_runtime_of_the_cluster(own: Space, settings: Settings, tmp_path: Path, rendezvous: str):
+    name = f"{own.name}-torch"
+    program = ["torchrun", "--no-python", "python3", "-c", PROGRAM, f"/data/{own.name}-{rendezvous}", "100000"]
+    fields = {"runtime": name, "rendezvous": rendezvous}
+    with shared_runtime(own, name, {"numNodes": 1, "torch": {}}, tmp_path):
+        run = kfjob.submit(make_spec(own, "train", program, **fields), settings=settings)
+        check_launch(run, step=3)
+        check_launch(run.relaunch(timeout=60))
+        kfjob.stop("train", settings=settings, timeout=60)
+        runtimes = script("kubectl", "get", "clustertrainingruntimes", "-o", "name")
+        assert f"clustertrainingruntime.trainer.kubeflow.org/{name}" in runtimes
 
 
 def check_launch(run: kfjob.Run, *, step: int | None = None) -> str:

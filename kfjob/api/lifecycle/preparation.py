@@ -21,7 +21,7 @@ from kfjob.base.capabilities import AUTO_TARGET
 from kfjob.base.common_types import Notify
 from kfjob.base.errors import KfjobError, NotInstalled, Problem
 from kfjob.kinds.base import PodTemplate
-from kfjob.kinds.registry import read_pod_templates
+from kfjob.kinds.registry import get_job, get_kind, read_pod_templates
 from kfjob.lint.storage import HIDES_PROGRAM
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ def prepare_launch(job: PreparedJob, source: JobSource, *, code: CodeLayer | Non
 
 
 def _report_missing_objects(job: PreparedJob, notify: Notify) -> None:
-    """Send a warning to `notify` for pods that no node can hold, and for claims that do not exist: somebody may add them.
+    """Send a warning to `notify` for pods that no node can hold, and for what does not exist: somebody may add them.
 
     Nothing is reported of what the user may not read, and of nodes in a cluster that starts them on demand.
     """
@@ -109,6 +109,10 @@ def _report_missing_objects(job: PreparedJob, notify: Notify) -> None:
         problems += find_missing_nodes(cluster, nodes, pods) if nodes else []
     with suppress(KfjobError):
         problems += _find_missing_claims(job, cluster, pods)
+    with suppress(KfjobError):
+        if job.resolved and job.spec.runtime:
+            manifest = get_job(job.objects)
+            problems += get_kind(manifest).find_runtime_problems(manifest, cluster.get_object)
     for problem in job.locate([problem for problem in problems if problem.severity == "error"]):
         notify("\n".join(replace(problem, severity="warning").lines()))
 

@@ -95,6 +95,22 @@ def check_references(job: PreflightJob, results: CheckResults) -> None:
         results.ok(f"{plural(passed, 'referenced object')} found: secrets, config maps, claims, accounts and classes")
 
 
+def check_runtime(job: PreflightJob, results: CheckResults) -> None:
+    """Check the runtime of Kubeflow Trainer that the job shares with others."""
+    name = job.prepared.spec.runtime
+    if not name:
+        return
+    try:
+        manifest = get_job(job.prepared.objects)
+        problems = list(get_kind(manifest).find_runtime_problems(manifest, job.cluster.get_object))
+    except Forbidden:
+        results.skip(f"runtime `{name}`", "not allowed to read it")
+        return
+    results.problems += problems
+    if not problems:
+        results.ok(f"runtime `{name}` found")
+
+
 def _key_check(resource: str) -> ReferenceCheck:
     def check(job: PreflightJob, reference: Reference, results: CheckResults) -> bool:
         content = job.cluster.get_object(CORE, resource, reference.name)
@@ -275,6 +291,7 @@ def check_nodes(job: PreflightJob, results: CheckResults) -> None:
 CHECKS: dict[str, Callable[[PreflightJob, CheckResults], None]] = {
     "names": check_names,
     "secrets, config maps, claims, accounts and classes": check_references,
+    "runtime": check_runtime,
     "queue": check_queue,
     "quotas": check_quotas,
     "nodes": check_nodes,

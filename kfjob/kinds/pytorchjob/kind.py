@@ -89,9 +89,13 @@ class PyTorchJob(JobKind):
         yield from find_override_problems(overrides)
 
     def find_plan_problems(self, plan: JobPlan) -> Iterator[Problem]:
-        """Yield why the plan's overrides do not leave a valid PyTorchJob."""
+        """Yield that the plan names a runtime, and why its overrides do not leave a valid PyTorchJob."""
+        from kfjob.base.errors import Problem
         from kfjob.kinds.pytorchjob.manifest import find_plan_problems
 
+        if plan.spec.runtime:
+            hint = "set `target: trainjob`, or remove `runtime`"
+            yield Problem(title="a PyTorchJob has no runtime", path="runtime", hint=hint)
         yield from find_plan_problems(plan)
 
     def find_type_problems(self, job: JsonMapping) -> Iterator[str]:

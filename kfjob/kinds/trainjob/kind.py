@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.units import SECOND
 from kfjob.joblog.events import JobChanged, JobPhase, ReportedProgress
-from kfjob.kinds.base import JobKind, PodTemplate, Replica, permit, read_conditions
+from kfjob.kinds.base import JobKind, PodTemplate, ReadObject, Replica, permit, read_conditions
 from kfjob.kinds.trainjob import trainer_api
 from kfjob.kinds.trainjob.shape import TrainJobShape
 from kfjob.objects.names import etcd_name
@@ -91,7 +91,7 @@ class TrainJob(JobKind):
         spec, name = job.get("spec") or {}, job["metadata"]["name"]
         trainer = spec.get("trainer") or {}
         runtime = next((item for item in others if item["kind"] == trainer_api.RUNTIME_KIND), {})
-        template, path = _find_template(runtime)
+        template, path = _find_template(runtime) if runtime else _find_patch(job)
         pod = template.get("spec") or {}
         containers = pod.get("containers") or [{"name": trainer_api.NODE}]
         own = {field: trainer[key] for key, field in trainer_api.TRAINER_FIELDS.items() if trainer.get(key) is not None}
@@ -106,6 +106,12 @@ class TrainJob(JobKind):
                 path=path,
             )
         ]
+
+    def find_runtime_problems(self, job: JsonMapping, read: ReadObject) -> Iterator[Problem]:
+        """Yield what is wrong with the runtime that the job shares with others."""
+        from kfjob.kinds.trainjob.shared_runtime import find_runtime_problems
+
+        yield from find_runtime_problems(job, read)
 
     def read_state(self, job: JsonMapping, *, now: int) -> JobChanged:
         """Return the state of the conditions; a job without one runs when all of its pods are ready."""
@@ -229,6 +235,14 @@ def _find_template(runtime: JsonMapping) -> tuple[JsonMapping, tuple[str | int, 
     jobs = ((runtime.get("spec") or {}).get("template") or {}).get("spec") or {}
     for index, job in enumerate(jobs.get("replicatedJobs") or ()):
         if job.get("name") == trainer_api.NODE:
-            path = ("spec", "template", "spec", "replicatedJobs", index, "template", "spec", "template", "spec")
-            return job["template"]["spec"]["template"], path
+            return job["template"]["spec"]["template"], ("spec", *trainer_api.pod_template_path(index), "spec")
+    return {}, ()
+
+
+def _find_patch(job: JsonMapping) -> tuple[JsonMapping, tuple[str | int, ...]]:
+    """Return kfjob's patch of the pod template in a shared runtime, and the path of its `spec`; nothing without it."""
+    for index, patch in enumerate((job.get("spec") or {}).get("runtimePatches") or ()):
+        if patch.get("manager") == trainer_api.PATCH_MANAGER:
+            template, path = _find_template({"spec": patch.get("trainingRuntimeSpec") or {}})
+            return template, ("spec", "runtimePatches", index, "trainingRuntimeSpec", *path[1:])
     return {}, ()

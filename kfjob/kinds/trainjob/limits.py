@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from kfjob.base.errors import Problem
 from kfjob.kinds.trainjob import trainer_api
+from kfjob.kinds.trainjob.shared_runtime import find_problems, read_runtime_name
 from kfjob.objects.names import MAX_LABEL
 from kfjob.plan import JobPlan
+from kfjob.spec.scheduling import Gang
 
 _RANDOM_END = 6
 """Characters that a Job adds to the names of its pods."""
@@ -33,6 +35,8 @@ def find_plan_problems(plan: JobPlan) -> Iterator[Problem]:
         )
     yield from _find_policy_problems(plan)
     yield from _find_scheduling_problems(plan)
+    if spec.runtime:
+        yield from find_problems(plan, read_runtime_name(spec.runtime))
 
 
 def _find_policy_problems(plan: JobPlan) -> Iterator[Problem]:
@@ -72,14 +76,37 @@ def _find_policy_problems(plan: JobPlan) -> Iterator[Problem]:
 def _find_scheduling_problems(plan: JobPlan) -> Iterator[Problem]:
     scheduling = plan.scheduling
     if scheduling.gang:
-        yield Problem(
-            title="kfjob does not make pod groups for TrainJobs",
-            path="scheduling.gang",
-            hint="put the job into a queue of Kueue (`scheduling: {queue: NAME}`), which admits all of its pods or none",
-        )
+        yield from _find_gang_problems(scheduling.gang, plan)
     if scheduling.hyperpod and scheduling.hyperpod.auto_resume:
         yield Problem(
             title="HyperPod resumes PyTorchJobs only",
             path="scheduling.hyperpod",
             hint="set `scheduling: {hyperpod: {auto_resume: false}}`, or `target: pytorchjob`",
+        )
+
+
+def _find_gang_problems(gang: Gang, plan: JobPlan) -> Iterator[Problem]:
+    if gang.min_available not in (None, plan.spec.nodes):
+        yield Problem(
+            title="a TrainJob starts with all of its pods or with none",
+            path="scheduling.gang.min_available",
+            hint="remove it",
+        )
+    if gang.priority_class not in (None, plan.scheduling.priority_class):
+        yield Problem(
+            title="the pod group of a TrainJob has the priority of its pods",
+            path="scheduling.gang.priority_class",
+            hint=f"write `scheduling: {{priority_class: {gang.priority_class}}}`",
+        )
+    if gang.scheduler == "volcano" and gang.timeout is not None:
+        yield Problem(
+            title="Trainer has no timeout for gangs of Volcano",
+            path="scheduling.gang.timeout",
+            hint="remove it",
+        )
+    if gang.scheduler == "scheduler-plugins" and gang.queue:
+        yield Problem(
+            title="only Volcano has queues",
+            path="scheduling.gang.queue",
+            hint="remove it; `scheduling: {queue: NAME}` is a queue of Kueue",
         )

@@ -1,7 +1,7 @@
 """JobPlan -> the TrainJob, and the TrainingRuntime that has everything of a pod that a TrainJob cannot say.
 
 The runtime has no policy for torch: kfjob sets the variables of torchrun itself, the same as on a PyTorchJob. Trainer's own
-policy knows one static rendezvous at a fixed port, and no elastic agents.
+policy knows one static rendezvous at a fixed port, and no elastic agents. A spec with `runtime` gets no runtime of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from kfjob.kinds import etcd
 from kfjob.kinds.job_metadata import compile_metadata
 from kfjob.kinds.pod_template import compile_pod_template, own_labels
 from kfjob.kinds.trainjob import trainer_api
+from kfjob.kinds.trainjob.shared_runtime import RuntimeName, read_runtime_name, split_template
 from kfjob.plan import JobPlan
 from kfjob.plan.agent import operator_environment
+from kfjob.spec.scheduling import Gang
 
 _RANK = {"fieldRef": {"fieldPath": f"metadata.annotations['{trainer_api.INDEX}']"}}
 _RANK_VARIABLES = ("RANK", "PET_NODE_RANK")
@@ -23,21 +25,28 @@ MAX_BACKOFF = 2**31 - 1
 def compile_manifests(plan: JobPlan) -> list[JsonObject]:
     """Return all objects of a job; the runtime is first, because `kubectl apply` creates the objects in this order."""
     template = compile_pod_template(plan)
+    if plan.spec.runtime:
+        trainer, patch = split_template(template)
+        trainer["env"] = [*trainer.get("env", ()), *_list_variables(plan, is_torch_runtime=True)]
+        job = _compile_trainjob(plan, trainer, read_runtime_name(plan.spec.runtime))
+        job["spec"]["runtimePatches"] = [patch]
+        return [job]
     (container,) = template["spec"]["containers"]
     container["name"] = trainer_api.NODE
     trainer = {field: container.pop(name) for field, name in trainer_api.TRAINER_FIELDS.items() if name in container}
     trainer["env"] = [*trainer.get("env", ()), *_list_variables(plan)]
     own_etcd = etcd.compile_etcd(plan) if plan.own_etcd_image else []
-    return [_compile_runtime(plan, template), _compile_trainjob(plan, trainer), *own_etcd]
+    own = RuntimeName(trainer_api.RUNTIME_KIND, plan.name)
+    return [_compile_runtime(plan, template), _compile_trainjob(plan, trainer, own), *own_etcd]
 
 
-def _compile_trainjob(plan: JobPlan, trainer: JsonObject) -> JsonObject:
+def _compile_trainjob(plan: JobPlan, trainer: JsonObject, runtime: RuntimeName) -> JsonObject:
     run, processes = plan.spec.run, plan.processes_per_node
     counts: JsonObject = {"numNodes": plan.spec.nodes}
     if processes.isdecimal():
         counts["numProcPerNode"] = int(processes)
     spec: JsonObject = {
-        "runtimeRef": {"apiGroup": trainer_api.GROUP, "kind": trainer_api.RUNTIME_KIND, "name": plan.name},
+        "runtimeRef": {"apiGroup": trainer_api.GROUP, "kind": runtime.kind, "name": runtime.name},
         "trainer": counts | trainer,
     }
     if run.suspend:
@@ -63,6 +72,10 @@ def _compile_runtime(plan: JobPlan, template: JsonObject) -> JsonObject:
             "spec": {"backoffLimit": limit if restarts else 0, "template": template},
         },
     }
+    spec: JsonObject = {"mlPolicy": {"numNodes": plan.spec.nodes}, "template": {"spec": {"replicatedJobs": [node]}}}
+    if gang := plan.scheduling.gang:
+        template["spec"].setdefault("schedulerName", trainer_api.GANG_SCHEDULERS[gang.scheduler])
+        _add_gang(spec, gang)
     return {
         "apiVersion": trainer_api.API_VERSION,
         "kind": trainer_api.RUNTIME_KIND,
@@ -71,13 +84,29 @@ def _compile_runtime(plan: JobPlan, template: JsonObject) -> JsonObject:
             "namespace": plan.namespace,
             "labels": {trainer_api.LABEL_FRAMEWORK: "torch", **own_labels(plan)},
         },
-        "spec": {"mlPolicy": {"numNodes": plan.spec.nodes}, "template": {"spec": {"replicatedJobs": [node]}}},
+        "spec": spec,
     }
 
 
-def _list_variables(plan: JobPlan) -> list[JsonObject]:
+def _add_gang(runtime: JsonObject, gang: Gang) -> None:
+    """Add the policy with which Trainer makes the pod group of the job to the spec of its runtime."""
+    policy: JsonObject = {}
+    if gang.scheduler == "volcano":
+        policy["volcano"] = {}
+        if gang.queue:
+            runtime["template"]["metadata"] = {"annotations": {trainer_api.ANNOTATION_VOLCANO_QUEUE: gang.queue}}
+    else:
+        policy["coscheduling"] = {} if gang.timeout is None else {"scheduleTimeoutSeconds": gang.timeout}
+    runtime["podGroupPolicy"] = policy
+
+
+def _list_variables(plan: JobPlan, *, is_torch_runtime: bool = False) -> list[JsonObject]:
     """Return the variables that the training operator sets for the same plan; the node rank is the completion index."""
     variables = operator_environment(plan)
+    if is_torch_runtime:
+        variables = {name: value for name, value in variables.items() if name not in trainer_api.RESERVED_VARIABLES}
+        if "MASTER_PORT" in variables:
+            variables["MASTER_PORT"] = str(trainer_api.MASTER_PORT)
     return [
         {"name": name, "valueFrom": _RANK} if name in _RANK_VARIABLES else {"name": name, "value": value}
         for name, value in variables.items()
