@@ -17,12 +17,19 @@ from kfjob.cli.spec_options import spec_argument
 
 if TYPE_CHECKING:
     from kfjob.api.job_files import JobFiles
+    from kfjob.base.capabilities import TargetName
     from kfjob.convert.conversion import Conversion
 
 _SCHEMA_COMMENT = "# yaml-language-server: $schema=kfjob.schema.json\n"
 _OPTIONS_FIRST = {"allow_interspersed_args": False}  # later options may belong to the imported program
 
 _name_option = click.option("--name", metavar="NAME", help="Name of the job. Default: a name derived from the input.")
+_to_option = click.option(
+    "--to",
+    "kind",
+    type=click.Choice(["pytorchjob", "trainjob"]),
+    help="Kind of the job that the spec describes; what that kind cannot have is left out and listed. Default: that of FILE.",
+)
 _image_option = click.option("--image", metavar="IMAGE", help="Container image, which the input does not name.")
 
 
@@ -50,33 +57,40 @@ def import_spec() -> None:
 @click.option(
     "--at", metavar="PATH", help="Path of the PyTorchJob inside another object, such as `spec.components.0.template`."
 )
+@_to_option
 @click.option("--verbose", is_flag=True, help="List what kfjob adds to every job, with the reasons.")
 @output_option("yaml", "json")
-def import_pytorchjob(*, file: str, name: str | None, at: str | None, verbose: bool, output: str) -> None:
+def import_pytorchjob(
+    *, file: str, name: str | None, at: str | None, kind: TargetName | None, verbose: bool, output: str
+) -> None:
     """Convert the manifest of a PyTorchJob to a job spec.
 
     FILE is a manifest, or `-` for standard input, for example from `kubectl get pytorchjob JOB -o yaml`. The job may be inside
     another object, such as an AppWrapper, a Katib Experiment or an Argo Workflow.
     """
-    from kfjob.api.specs.imports import import_manifest as convert
+    from kfjob.api.specs.imports import change_kind, import_manifest
     from kfjob.kinds.manifests import JobChoice
 
-    _print(convert(read_text(file, "manifest"), file=file, choice=JobChoice(name=name, path=at)), output, verbose=verbose)
+    conversion = import_manifest(read_text(file, "manifest"), file=file, choice=JobChoice(name=name, path=at))
+    _print(change_kind(conversion, kind) if kind else conversion, output, verbose=verbose)
 
 
 @import_spec.command("trainjob", short_help="Convert the manifest of a TrainJob.")
 @click.argument("file", type=FILE)
 @click.option("--name", metavar="NAME", help="Name of the TrainJob to convert, if the file has several.")
+@_to_option
 @output_option("yaml", "json")
-def import_trainjob(*, file: str, name: str | None, output: str) -> None:
+def import_trainjob(*, file: str, name: str | None, kind: TargetName | None, output: str) -> None:
     """Convert the manifest of a TrainJob to a job spec.
 
     FILE is a manifest, or `-` for standard input. The pods of a TrainJob are those of its runtime: put both into one file, for
     example with `kubectl get trainjob/JOB clustertrainingruntime/RUNTIME -o yaml`.
     """
+    from kfjob.api.specs.imports import change_kind
     from kfjob.api.specs.imports import import_trainjob as convert
 
-    _print(convert(read_text(file, "manifest"), file=file, name=name), output)
+    conversion = convert(read_text(file, "manifest"), file=file, name=name)
+    _print(change_kind(conversion, kind) if kind else conversion, output)
 
 
 @import_spec.command("accelerate", short_help="Convert an Accelerate config.", context_settings=_OPTIONS_FIRST)
