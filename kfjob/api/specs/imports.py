@@ -13,10 +13,10 @@ from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.printable import encode_json
 from kfjob.convert.conversion import Conversion, Note
-from kfjob.convert.trainjob import convert_trainjobs
 from kfjob.kinds.base import JobKind
 from kfjob.kinds.manifests import ANY_JOB, JobChoice
 from kfjob.kinds.registry import find_kind, find_reader, find_target_kind
+from kfjob.kinds.trainjob.importer import convert_trainjobs
 from kfjob.plan import Context, resolve
 from kfjob.source.foreign_formats import find_template_problem
 from kfjob.source.manifest import ManifestObject, list_objects
@@ -52,9 +52,9 @@ def import_trainjob(text: str, *, file: str | None = None, name: str | None = No
         SpecError: the text is not a manifest, it does not contain exactly one TrainJob (of this name), or no spec can express
             the job.
     """
-    values, notes = convert_trainjobs([item.value for item in list_objects(template.parse(text, file=file))], name)
+    values, fields, notes = convert_trainjobs([item.value for item in list_objects(template.parse(text, file=file))], name)
     conversion = find_reader("pytorchjob").import_objects([ManifestObject(value=value) for value in values], file=file)
-    return replace(conversion, spec=conversion.spec | {"target": "trainjob"}, notes=(*notes, *conversion.notes))
+    return replace(conversion, spec=conversion.spec | fields, notes=(*notes, *conversion.notes))
 
 
 def change_kind(conversion: Conversion, target: TargetName) -> Conversion:

@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from kfjob.api.planning import compile_spec
 from kfjob.api.specs.imports import import_trainjob
 from kfjob.base.errors import SpecError
 from kfjob.convert.conversion import Conversion
+from kfjob.kinds.registry import find_kind
+from kfjob.plan import Context
+from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
 
 GOLDENS = sorted((Path(__file__).parents[2] / "golden" / "trainjobs").glob("*.yaml"))
@@ -88,7 +92,7 @@ def test_job_of_kfjob_is_the_spec_that_was_submitted(golden: Path):
         )
 
 
-def test_job_without_its_runtime_says_where_its_pods_are():
+def test_job_without_its_runtime_keeps_it_and_says_where_its_pods_are():
     conversion = convert(make_job())
     assert conversion.spec == {
         "name": "train",
@@ -101,9 +105,28 @@ def test_job_without_its_runtime_says_where_its_pods_are():
         "processes_per_node": "auto",
         "restarts": {"max": 0},
         "target": "trainjob",
+        "runtime": "torch",
     }
     (note,) = [note for note in conversion.notes if note.item.startswith("spec.runtimeRef")]
     assert "`kubectl get clustertrainingruntime torch -o yaml`" in note.reason
+
+
+def test_job_of_kfjob_in_a_shared_runtime_is_the_spec_that_was_submitted():
+    spec = {"name": "train", "image": "i:1", "nodes": 2, "command": ["torchrun", "train.py"]}
+    spec |= {"target": "trainjob", "runtime": "trainingruntime/torch", "scheduling": {"node_selector": {"disk": "fast"}}}
+    kind = find_kind("TrainJob")
+    context = Context(backend="kubernetes", launch="20261121-083000-gold", name_pods=kind.name_hosts)
+    loaded = load_spec(yaml.safe_dump(spec))
+    _, objects = compile_spec(loaded.spec, loaded.positions, context, kind)
+    conversion = convert(*objects)
+    assert conversion.spec == spec | {"namespace": "default"}
+    assert list_items(conversion)[0] == "spec.runtimeRef.name: torch"
+    for item in objects:
+        del item["metadata"]["annotations"]
+    read = convert(*objects).spec
+    assert {field: read.get(field) for field in ("image", "scheduling", "runtime")} == {
+        field: spec[field] for field in ("image", "scheduling", "runtime")
+    }
 
 
 def test_runtime_gives_what_the_job_does_not_say():

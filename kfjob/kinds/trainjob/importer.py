@@ -17,12 +17,22 @@ from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.text import plural
 from kfjob.convert.conversion import Note
+from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.kinds.trainjob.trainer_api import (
+    ANCESTOR,
+    ANNOTATION_VOLCANO_QUEUE,
+    CLUSTER_RUNTIME_KIND,
+    GANG_SCHEDULERS,
+    KIND,
+    LABEL_ANCESTOR,
+    NODE,
+    PATCH_MANAGER,
+    RUNTIME_KIND,
+    TRAINER_FIELDS,
+)
 
-KIND = "TrainJob"
-_RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
-_NODE, _TRAINING_CONTAINER = "node", "pytorch"
-_ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
-_CONTAINER_FIELDS = {"image": "image", "command": "command", "args": "args", "resourcesPerNode": "resources"}
+_RUNTIMES = (RUNTIME_KIND, CLUSTER_RUNTIME_KIND)
+_CONTAINER_FIELDS = {field: own for field, own in TRAINER_FIELDS.items() if field != "env"}
 """Fields of `trainer`, and those of the container that they replace."""
 _RUN_POLICY = ("suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
 _AGENT_VARIABLES = (
@@ -42,8 +52,10 @@ _REASONS = {
 _UNKNOWN = "left out: kfjob does not know what it means"
 
 
-def convert_trainjobs(objects: Sequence[JsonObject], name: str | None = None) -> tuple[list[JsonObject], list[Note]]:
-    """Return the objects with a PyTorchJob in place of the TrainJob, and notes about what it loses.
+def convert_trainjobs(
+    objects: Sequence[JsonObject], name: str | None = None
+) -> tuple[list[JsonObject], JsonObject, list[Note]]:
+    """Return the objects with a PyTorchJob in place of the TrainJob, what only a TrainJob's spec has, and notes about the rest.
 
     Of several TrainJobs the one of this name is converted; the others are left out, and so are the runtimes.
 
@@ -61,14 +73,22 @@ def convert_trainjobs(objects: Sequence[JsonObject], name: str | None = None) ->
         raise SpecError([Problem(title=f"this file has {plural(len(jobs), KIND)}: {names}", hint=hint)])
     notes: list[Note] = []
     others = [item for item in objects if item.get("kind") not in (KIND, *_RUNTIMES)]
-    return [_convert(chosen[0], objects, notes), *others], notes
+    spec = _read_mapping(chosen[0], "spec")
+    reference = _read_mapping(spec, "runtimeRef")
+    runtime = _find_runtime(objects, reference)
+    fields: JsonObject = {"target": KIND.lower()}
+    if runtime is None and reference.get("name"):
+        prefix = f"{_RUNTIMES[0].lower()}/" if reference.get("kind") == _RUNTIMES[0] else ""
+        fields["runtime"] = f"{prefix}{reference['name']}"
+        reason = f"stays the job's runtime; `kubectl get {_name_resource(reference)} -o yaml` has what it adds to the pods"
+        notes.append(Note(item=f"spec.runtimeRef.name: {reference['name']}", reason=reason))
+    return [_convert(chosen[0], runtime, notes), *others], fields, notes
 
 
-def _convert(job: JsonObject, objects: Sequence[JsonObject], notes: list[Note]) -> JsonObject:
+def _convert(job: JsonObject, runtime: JsonObject | None, notes: list[Note]) -> JsonObject:
     spec = _read_mapping(job, "spec")
     trainer, reference = _read_mapping(spec, "trainer"), _read_mapping(spec, "runtimeRef")
-    runtime = _find_runtime(objects, reference)
-    template = _read_template(runtime, notes)
+    template = _read_template(runtime or _take_own_patch(spec), notes)
     container = _find_container(template)
     container |= {own: deepcopy(trainer[field]) for field, own in _CONTAINER_FIELDS.items() if trainer.get(field) is not None}
     _merge_env(container, trainer.get("env"))
@@ -77,9 +97,6 @@ def _convert(job: JsonObject, objects: Sequence[JsonObject], notes: list[Note]) 
         hint = f"add the runtime to the file: `kubectl get {_name_resource(reference)} -o yaml`"
         title = f"{KIND} `{_name(job)}` names no image: its runtime `{reference.get('name')}` does"
         raise SpecError([Problem(title=title, path="spec.trainer.image", hint=hint)])
-    if runtime is None:
-        reason = f"its pods are not in the file; `kubectl get {_name_resource(reference)} -o yaml` has them"
-        notes.append(Note(item=f"spec.runtimeRef.name: {reference.get('name')}", reason=reason))
     machine = _read_mapping(_read_mapping(runtime or {}, "spec"), "mlPolicy")
     notes += _list_lost(spec, machine)
     nodes = trainer.get("numNodes") or machine.get("numNodes") or 1
@@ -89,7 +106,7 @@ def _convert(job: JsonObject, objects: Sequence[JsonObject], notes: list[Note]) 
     pytorchjob: JsonObject = {"nprocPerNode": str(processes), "pytorchReplicaSpecs": {"Worker": worker}}
     pytorchjob["elasticPolicy"] = _make_policy(_name(job), nodes, agent)
     run_policy = {field: spec[field] for field in _RUN_POLICY if spec.get(field) is not None}
-    pytorchjob["runPolicy"] = {"cleanPodPolicy": "None"} | run_policy
+    pytorchjob["runPolicy"] = {"cleanPodPolicy": "None"} | run_policy | _take_gang(runtime or {}, template["spec"], nodes)
     return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": job.get("metadata"), "spec": pytorchjob}
 
 
@@ -98,12 +115,47 @@ def _find_runtime(objects: Sequence[JsonObject], reference: JsonMapping) -> Json
     return next((item for item in objects if item.get("kind") == kind and _name(item) == reference.get("name")), None)
 
 
+def _take_own_patch(spec: JsonObject) -> JsonObject | None:
+    """Remove kfjob's patch of a runtime from a job, and return it in the form of a runtime."""
+    patches = spec.get("runtimePatches")
+    own = (
+        [item for item in patches if isinstance(item, dict) and item.get("manager") == PATCH_MANAGER]
+        if isinstance(patches, list)
+        else []
+    )
+    if not own:
+        return None
+    spec["runtimePatches"] = [item for item in patches or () if item not in own]
+    return {"spec": _read_mapping(own[0], "trainingRuntimeSpec")}
+
+
+def _take_gang(runtime: JsonMapping, pod: JsonObject, nodes: Any) -> JsonObject:
+    """Return the scheduling policy of a PyTorchJob whose pods start together, as the runtime says.
+
+    The pods then need no scheduler of their own: on a PyTorchJob the operator adds it.
+    """
+    spec = _read_mapping(runtime, "spec")
+    policy = _read_mapping(spec, "podGroupPolicy")
+    if not policy:
+        return {}
+    gang: JsonObject = {"minAvailable": nodes}
+    if (timeout := _read_mapping(policy, "coscheduling").get("scheduleTimeoutSeconds")) is not None:
+        gang["scheduleTimeoutSeconds"] = timeout
+    metadata = _read_mapping(_read_mapping(spec, "template"), "metadata")
+    if queue := _read_mapping(metadata, "annotations").get(ANNOTATION_VOLCANO_QUEUE):
+        gang["queue"] = queue
+    scheduler = "scheduler-plugins" if "coscheduling" in policy else "volcano" if queue else ""
+    if scheduler and pod.get("schedulerName") == GANG_SCHEDULERS[scheduler]:
+        del pod["schedulerName"]
+    return {"schedulingPolicy": gang}
+
+
 def _read_template(runtime: JsonObject | None, notes: list[Note]) -> JsonObject:
     """Return the pod template of the runtime's nodes, with a training container."""
     spec = _read_mapping(_read_mapping(_read_mapping(runtime or {}, "spec"), "template"), "spec")
     listed = spec.get("replicatedJobs")
     jobs = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
-    nodes = [item for item in jobs if item.get("name") == _NODE or _has_ancestor(item)]
+    nodes = [item for item in jobs if item.get("name") == NODE or _has_ancestor(item)]
     for other in jobs:
         if other not in nodes[:1]:
             reason = "left out: a spec has one kind of pods"
@@ -111,22 +163,22 @@ def _read_template(runtime: JsonObject | None, notes: list[Note]) -> JsonObject:
     node = _read_mapping(_read_mapping(nodes[0], "template"), "spec") if nodes else {}
     template = deepcopy(_read_mapping(node, "template"))
     pod = template["spec"] = _read_mapping(template, "spec")
-    pod["containers"] = pod.get("containers") or [{"name": _NODE}]
+    pod["containers"] = pod.get("containers") or [{"name": NODE}]
     if not isinstance(pod["containers"], list) or not all(isinstance(item, dict) for item in pod["containers"]):
         raise SpecError([Problem(title="`containers` of a runtime must be a list of mappings", path="containers")])
-    _find_container(template)["name"] = _TRAINING_CONTAINER
+    _find_container(template)["name"] = TRAINING_CONTAINER
     return template
 
 
 def _has_ancestor(job: JsonMapping) -> bool:
     labels = _read_mapping(_read_mapping(_read_mapping(job, "template"), "metadata"), "labels")
-    return bool(labels.get(_ANCESTOR) == "trainer")
+    return bool(labels.get(LABEL_ANCESTOR) == ANCESTOR)
 
 
 def _find_container(template: JsonObject) -> JsonObject:
     """Return the container that trains: the one of this name, else the first."""
     containers: list[JsonObject] = template["spec"]["containers"]
-    named = (item for item in containers if item.get("name") in (_NODE, _TRAINING_CONTAINER))
+    named = (item for item in containers if item.get("name") in (NODE, TRAINING_CONTAINER))
     return next(named, containers[0])
 
 
@@ -169,7 +221,7 @@ def _make_policy(job: str, nodes: Any, agent: JsonMapping) -> JsonObject:
         policy["rdzvConf"] = [{"key": key, "value": value} for key, _, value in pairs]
     host, _, port = agent.get("PET_RDZV_ENDPOINT", "").rpartition(":")
     if host and port.isdecimal():
-        is_own = host.partition(".")[0] == f"{job}-{_NODE}-0-0"
+        is_own = host.partition(".")[0] == f"{job}-{NODE}-0-0"
         policy |= {"rdzvHost": f"{job}-worker-0" if is_own else host, "rdzvPort": int(port)}
     return policy
 
