@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from kfjob.base.common_types import JsonObject
 from kfjob.base.text import join_lines
 from kfjob.joblog.events import NODE_NOT_READY, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
@@ -23,11 +25,12 @@ def snapshot(
     metadata, launch = job["metadata"], get_launch(job)
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     job_id = kind.identify(name=metadata["name"], uid=metadata["uid"], launch=launch)
+    own = own_pods(kind, pods or (), job_id, now=now)
     return JobSnapshot(
         name=metadata["name"],
         namespace=metadata.get("namespace", ""),
-        job=kind.read_state(job, now=now),
-        pods=own_pods(kind, pods or (), job_id, now=now),
+        job=use_running_pods(kind, kind.read_state(job, now=now), own),
+        pods=own,
         store=_read_store(kind, store, metadata["uid"], now=now),
         uid=metadata["uid"],
         launch=launch,
@@ -76,6 +79,12 @@ def snapshot_of_pods(kind: JobKind, name: str, namespace: str, pods: list[JsonOb
         backend="kubernetes",
         job_kind=kind.name,
     )
+
+
+def use_running_pods(kind: JobKind, job: JobChanged, pods: Iterable[PodChanged]) -> JobChanged:
+    """Return the state of a job that runs as soon as one of its pods does, whatever its controller waits for."""
+    is_late = kind.runs_when_all_pods_do and job.phase is JobPhase.PENDING
+    return replace(job, phase=JobPhase.RUNNING) if is_late and any(pod.phase is PodPhase.RUNNING for pod in pods) else job
 
 
 def _phase_of_pods(phases: set[PodPhase]) -> JobPhase:

@@ -20,7 +20,7 @@ from kfjob.base.http import ConnectionLost, Stream
 from kfjob.base.parsing import ParseError, decode_json
 from kfjob.cluster.client import Client, RetryPolicy
 from kfjob.cluster.errors import Expired, make_error
-from kfjob.cluster.pods import pod_changed
+from kfjob.cluster.pods import pod_changed, use_running_pods
 from kfjob.cluster.requests import WATCH_SECONDS, Request, Selection
 from kfjob.cluster.responses import check_item
 from kfjob.joblog.events import ETCD_CONTAINER, JobChanged, JobPhase, PodChanged, PodPhase, StateEvent, StoreChanged
@@ -191,7 +191,7 @@ class JobState:
             return  # an earlier job of the same name has gone
         job = next((item for item in change.present if item["metadata"]["uid"] == self._uid), None)
         if job is not None:
-            new = self._kind.read_state(job, now=now)
+            new = use_running_pods(self._kind, self._kind.read_state(job, now=now), self._pods.values())
             if new.phase is JobPhase.PENDING and self._job and self._job.phase is JobPhase.RUNNING:
                 new = replace(new, phase=JobPhase.RUNNING)  # its last pod has ended, and the controller has not said so yet
         else:
@@ -202,7 +202,7 @@ class JobState:
             self._job = new
             yield new
 
-    def _take_pod(self, item: JsonObject, *, deleted: bool, now: int) -> Iterator[PodChanged]:
+    def _take_pod(self, item: JsonObject, *, deleted: bool, now: int) -> Iterator[PodChanged | JobChanged]:
         if self._kind.find_job_id(item) != self._job_id:
             return
         new = pod_changed(self._kind, item, now=now)
@@ -217,6 +217,9 @@ class JobState:
         if old is None or replace(old, time=now) != new:
             self._pods[new.pod] = new
             yield new
+        if self._job and (job := use_running_pods(self._kind, self._job, (new,))) is not self._job:
+            self._job = replace(job, time=now)
+            yield self._job
 
     def _take_store(self, change: Change, now: int) -> Iterator[StoreChanged]:
         """Yield the state of the own etcd. Its end follows from that of the job, so a deletion says nothing."""

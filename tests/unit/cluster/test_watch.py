@@ -14,9 +14,11 @@ from kfjob.base.http import ConnectionLost
 from kfjob.cluster import requests
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
+from kfjob.cluster.pods import snapshot
 from kfjob.cluster.requests import Request
 from kfjob.cluster.watch import ItemChange, JobState, ListedObjects, ObjectWatch
-from kfjob.joblog.events import JobChanged, PodChanged, PodPhase, StateEvent, StoreChanged
+from kfjob.joblog.events import JobChanged, JobPhase, PodChanged, PodPhase, StateEvent, StoreChanged
+from kfjob.kinds.registry import find_kind
 from tests.fakes.transport import FakeStream, FakeTransport, refused, reply
 from tests.pytorchjobs import KIND
 
@@ -94,6 +96,24 @@ def changed(thing: dict[str, Any], *, deleted: bool = False) -> ItemChange:
 def test_changes_become_events(changes: list[ListedObjects | ItemChange], events: list[tuple[str, str]]):
     state = JobState(KIND, "job-1")
     assert told([event for now, change in enumerate(changes) for event in state.take(change, now=now)]) == events
+
+
+def test_trainjob_runs_as_soon_as_one_of_its_pods_does():  # Trainer waits until all pods of an elastic job are ready
+    kind = find_kind("TrainJob")
+    state = JobState(kind, "job-1", "train")
+    job = {"metadata": {"name": "train", "uid": "job-1", "creationTimestamp": "2026-11-21T08:30:00Z"}, "spec": {}}
+    labels = {"jobset.sigs.k8s.io/jobset-name": "train", "batch.kubernetes.io/job-completion-index": "0"}
+
+    def pod(phase: str) -> ItemChange:
+        metadata = {"name": "train-node-0-0-abcde", "uid": "pod-1", "labels": labels}
+        return ItemChange("pods", {"metadata": metadata, "spec": {}, "status": {"phase": phase}}, deleted=False)
+
+    assert told(state.take(ListedObjects(kind.resource, [job]), now=1)) == [("", "Pending")]
+    assert told(state.take(pod("Pending"), now=2)) == [("e", "Pending")]
+    assert told(state.take(pod("Running"), now=3)) == [("e", "Running"), ("", "Running")]
+    assert not state.take(ListedObjects(kind.resource, [job]), now=4)
+    assert snapshot(kind, job, [pod("Running").item], now=5).job.phase is JobPhase.RUNNING
+    assert snapshot(kind, job, [pod("Pending").item], now=5).job.phase is JobPhase.PENDING
 
 
 def event(kind: str, thing: dict[str, Any]) -> bytes:

@@ -242,6 +242,16 @@ PODS: list[tuple[str, PodChanged, str]] = [
         _pod("Unschedulable", "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."),
         "node_affinity.go:64",
     ),
+    (
+        "gang-does-not-fit",
+        _pod(
+            "Unschedulable",
+            "0/1 nodes are available: resource gap: map[cpu:{{500 -3} {<nil>}  DecimalSI}]. preemption: 0/1 nodes are available: "
+            "1 Preemption is not helpful for scheduling., PodGroup a/gang gets rejected due to Pod gang-node-0-0-5g9nf is "
+            "unschedulable even after PostFilter",
+        ),
+        "seen: scheduler-plugins v0.33.5 on the test cluster",
+    ),
     ("unschedulable", _pod("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"), _SCHEDULER),
     ("out-of-memory", _pod("OOMKilled", phase=PodPhase.FAILED, exit_code=137), "seen: tests/cluster"),
     (

@@ -94,6 +94,14 @@ RULES = (
         pattern=r"didn't match (?:Pod's node affinity/selector|pod (?:anti-)?affinity|pod topology spread)",
     ),
     Rule(
+        id="gang-does-not-fit",
+        title="the cluster has too little {what} free for all pods of the job at once",
+        cause="the gang scheduler starts all pods of the job or none",
+        remedy="`kubectl describe nodes` shows what is in use; wait, lower `nodes` or `resources`, or add nodes",
+        subject=Subject.POD,
+        pattern=r"resource gap: map\[(?P<what>[\w./-]*\w):",  # scheduler-plugins v0.33.5, pkg/coscheduling/core/core.go
+    ),
+    Rule(
         id="unschedulable",
         title="no node can take the pod",
         cause="the scheduler's message gives the reason",
