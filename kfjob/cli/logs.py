@@ -227,6 +227,7 @@ def _read_lines(
     from kfjob.api.logs.merge import read_logs, select_pods
     from kfjob.api.logs.selection import PodSelection
     from kfjob.api.master.cache import find_master
+    from kfjob.api.view import read_view
 
     if options.first_error:
         return (), _lines_around_first_error(reader, log_range)
@@ -239,6 +240,8 @@ def _read_lines(
     if options.follow:
         may_grow = not (selection.pods or selection.ranks)
         return [*pods, *reader.config.workers] if may_grow else pods, follow_logs(reader, selection, log_range)
+    if not pods:
+        notify(f"`{reader.ref.name}` has {read_view(reader, with_events=True).missing_pods or 'no pods'}")
     return pods, read_logs(reader, selection, log_range)
 
 

@@ -164,6 +164,7 @@ def workload_status(workload: JsonObject) -> WorkloadStatus:
         queue=spec.get("queueName") or "",
         cluster_queue=(status.get("admission") or {}).get("clusterQueue") or "",
         admitted=admitted,
+        cluster=status.get("clusterName") or "",
         reason=join_lines(reason.get("reason") or ("" if spec.get("active", True) else "Inactive")),
         message=join_lines(reason.get("message") or ""),
         time=parse_time(reason.get("lastTransitionTime") or workload["metadata"].get("creationTimestamp")),

@@ -262,6 +262,7 @@ class WorkloadStatus(Struct, frozen=True, kw_only=True, tag_field="is", tag="wor
     queue: Identifier = ""  # the LocalQueue
     cluster_queue: Identifier = ""  # the ClusterQueue that reserved quota; "": none
     admitted: bool = False  # now, or until the job finished
+    cluster: Identifier = ""  # the cluster where MultiKueue runs the job; "": this one
     position: int | None = None  # among all jobs that wait for the same quota, from 1; None if unknown
     reason: Identifier = ""  # of the newest condition that explains why the job waits, or was evicted
     message: str = ""

@@ -22,6 +22,7 @@ from kfjob.joblog.events import JobPhase, LogLine, WorkloadStatus
 from tests.cluster import facts
 from tests.cluster.facts import Space, needs_own_cluster, script, until
 from tests.cluster.guarded import PROGRAM, SHARED, list_objects
+from tests.cluster.shell import Shell
 
 pytestmark = pytest.mark.long  # the first run builds Kueue, in minutes
 
@@ -169,3 +170,44 @@ def test_pods_are_placed_by_the_topology_of_the_cluster(queues: Space, submit: C
     (assignment,) = workload["status"]["admission"]["podSetAssignments"]
     assert assignment["topologyAssignment"]["levels"] == [HOSTNAME]
     run.stop()
+
+
+def test_job_that_multikueue_runs_elsewhere_says_where(queues: Space, name: str, tmp_path: Path):
+    container = {"name": "pytorch", "image": "none"}
+    spec = {
+        "runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"},  # the operator of this cluster makes no pods
+        "pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": {"spec": {"containers": [container]}}}},
+    }
+    metadata = {"name": name, "namespace": queues.name, "labels": {"kueue.x-k8s.io/queue-name": "nobody-made-this"}}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": metadata, "spec": spec}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    script("kubectl", "create", "-f", str(tmp_path / "job.json"))
+    now = {"status": "True", "message": "", "lastTransitionTime": "2026-11-30T14:00:00Z"}
+
+    def patch(what: str, change: dict[str, Any], *options: str) -> None:
+        script("kubectl", "patch", *what.split(), "-n", queues.name, "--type=merge", "-p", json.dumps(change), *options)
+
+    def find_workload() -> str:
+        items = list_objects(queues, "kueue.x-k8s.io/v1beta2", "workloads")
+        return next(
+            (item["metadata"]["name"] for item in items if item["metadata"]["name"].startswith(f"pytorchjob-{name}-")), ""
+        )
+
+    until(lambda: bool(find_workload()))
+    workload = f"workload {find_workload()}"
+    # what the manager of two clusters writes; the workload's webhook checks each step
+    reserved = {**now, "type": "QuotaReserved", "reason": "QuotaReserved"}
+    admission = {"clusterQueue": "any", "podSetAssignments": [{"name": "worker", "count": 2}]}
+    nominated = {"admission": admission, "nominatedClusterNames": ["east"], "conditions": [reserved]}
+    patch(workload, {"status": nominated}, "--subresource=status")
+    admitted = {**now, "type": "Admitted", "reason": "Admitted"}
+    chosen = {"clusterName": "east", "nominatedClusterNames": None, "conditions": [reserved, admitted]}
+    patch(workload, {"status": chosen}, "--subresource=status")
+    patch(f"pytorchjob {name}", {"spec": {"runPolicy": {"suspend": False}}})
+    patch(f"pytorchjob {name}", {"status": {"conditions": [{**now, "type": "Running"}]}}, "--subresource=status")
+    kfjob = Shell(queues, tmp_path)
+    place = "no pods: MultiKueue runs the job in cluster `east`; use the kubeconfig context of that cluster"
+    assert place in kfjob("status", name)
+    assert kfjob("master", name, code=1) == f"error: no master found for `{name}`: {place}\n"
+    assert kfjob("logs", name) == ""
+    kfjob("stop", name)

@@ -63,7 +63,8 @@ def search(reader: JobReader) -> Search:
     snapshot = reader.snapshot()
     if reader.archived:
         return Search(snapshot, read_view(reader))
-    view = reduce_all(open_view(reader), (snapshot.job, *snapshot.pods))
+    explanations = () if snapshot.pods else reader.events()
+    view = reduce_all(open_view(reader), (snapshot.job, *snapshot.pods, *explanations))
     return Search(snapshot, _LogSearch(reader, snapshot, view).run())
 
 
@@ -82,7 +83,7 @@ def discover_master(reader: JobReader, *, timeout: float = 0.0) -> Discovery:
         if isinstance(master, Master) and (final or master.confidence is not Confidence.PREDICTED):
             return Discovery(result.snapshot, master)
         if isinstance(master, NoMaster) and final:
-            raise master.to_error(job)
+            raise master.to_error(job, view.missing_pods if not view.pods else "")
         if time.monotonic() >= deadline:
             raise WaitTimeout(
                 f"no master of `{job}` after {timeout:g} s", cause=view.headline, hint=f"`kfjob status {job}` shows its pods"

@@ -84,8 +84,10 @@ class NoMaster(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
     hint: str | None = None
 
-    def to_error(self, job: str) -> NoEvidence:
-        """Return the error for a command that needs the master."""
+    def to_error(self, job: str, missing_pods: str = "") -> NoEvidence:
+        """Return the error for a command that needs the master, of a job that has no pods for the reason `missing_pods`."""
+        if missing_pods:
+            return NoEvidence(f"no master found for `{job}`: {missing_pods}")
         title = f"no master found for `{job}` in {plural(self.pods, 'pod')}, {plural(self.lines, 'line')}"
         return NoEvidence(title, cause="\n".join(self.reasons), hint=self.hint)
 

@@ -58,6 +58,8 @@ def missing_pods_reason(
     """
     if workload and not workload.admitted:
         return describe_queue_status(workload)
+    if workload and workload.cluster:
+        return f"MultiKueue runs the job in cluster `{workload.cluster}`; use the kubeconfig context of that cluster"
     newest = max((pod.state.created or 0 for pod in pods if pod.state), default=0)
     warnings = [event for event in events if event.warning and event.kind not in _PARTS and (event.time or 0) >= newest]
     return f"{warnings[-1].reason}: {warnings[-1].message}" if warnings else ""
@@ -66,7 +68,8 @@ def missing_pods_reason(
 def describe_queue_status(status: WorkloadStatus) -> str:
     """Return the job's status in its queue in a few words."""
     if status.admitted:
-        return f"admitted by `{status.cluster_queue or status.queue}`"
+        place = f", and runs in cluster `{status.cluster}`" if status.cluster else ""
+        return f"admitted by `{status.cluster_queue or status.queue}`{place}"
     reason = " ".join(part for part in (status.reason, status.message) if part)
     position = f" at position {status.position}" if status.position else ""
     return f"waits in queue `{status.queue}`{position}" + (f": {reason}" if reason else "")

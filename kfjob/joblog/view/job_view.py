@@ -334,7 +334,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
             first, count = self.pod_problems[0], len(self.pod_problems) - 1
             others = f" and {count} more" if count else ""
             return f"{phase}, but `{first.pod}`{others}: {first.reason}" + (f" ({first.message})" if first.message else "")
-        if self.running and (reason := self._missing_pods):
+        if self.running and (reason := self.missing_pods):
             return f"{phase}, {reason}"
         if self.stalled:
             return f"{phase}, but no progress for {format_pause(self.seconds_since_progress or 0)}"
@@ -344,7 +344,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         return f"{phase}, but {self.remark}" if self.remark else f"{phase}: {reason}" if reason else phase
 
     @property
-    def _missing_pods(self) -> str:
+    def missing_pods(self) -> str:
         """How many pods the job lacks and why; "" if it has all, or the reason is unknown."""
         total, pods = max(len(self.config.workers), 1), self.pods.values()
         reason = missing_pods_reason(self.workload, self.cluster_events, pods) if len(pods) < total else ""

@@ -19,6 +19,7 @@ class AdmissionShape(TypedDict, total=False):
 class WorkloadStatusShape(TypedDict, total=False):
     conditions: list[ConditionShape] | None
     admission: AdmissionShape | None
+    clusterName: str | None
 
 
 class WorkloadShape(TypedDict, total=False):

@@ -101,6 +101,10 @@ def test_a_workload_that_was_admitted():
     assert (said.admitted, said.cluster_queue, said.reason, said.message) == (True, "cq", "", "")
 
 
+def test_a_workload_that_multikueue_sent_to_another_cluster():
+    assert workload(("Admitted", "True", "Admitted", "m"), clusterName="east").cluster == "east"
+
+
 def test_workload_of_a_finished_job_does_not_wait():
     """Kueue 0.15 and newer take the quota back."""
     status = workload(

@@ -69,6 +69,15 @@ def test_headline_has_the_reason_for_waiting_in_a_queue():
     assert view.headline == "Suspended"
 
 
+def test_headline_names_the_cluster_where_multikueue_runs_the_job():
+    runs = JobChanged(phase=JobPhase.RUNNING)
+    elsewhere = WorkloadStatus(name="w", queue="team", cluster_queue="gpus", admitted=True, cluster="east")
+    place = "MultiKueue runs the job in cluster `east`; use the kubeconfig context of that cluster"
+    assert headline(runs, elsewhere) == f"Running, no pods: {place}"
+    view = reduce_all(JobView(), [runs, replace(elsewhere, admitted=False, cluster=""), elsewhere])
+    assert view.news[-1].text == "admitted by `gpus`, and runs in cluster `east`"
+
+
 def test_headline_has_the_reason_of_a_pending_pod():
     assert headline(CREATED, WAITS, MOUNT) == f"Pending, but `{POD}`: FailedMount (secret not found)"
     running = PodChanged(pod=POD, phase=PodPhase.RUNNING, ready=True, started=6)

@@ -55,8 +55,8 @@ def loss_constant(job: JobEvidence) -> Occurrences:
 
 
 def stalled(job: JobEvidence) -> Occurrences:
-    """The job runs without progress."""
-    if job.view.stalled:
+    """The pods of the job run without progress."""
+    if job.view.stalled and job.view.pods:
         processes = find_halted(job.view) or [process for pod in job.view.pods.values() for process in pod.processes]
         pause = format_pause(job.view.seconds_since_progress or 0)
         yield job.occurrence("stalled", pause=pause, processes=describe_processes(processes) or PY_SPY)
