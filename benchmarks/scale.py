@@ -1,8 +1,9 @@
 """`kfjob master` on many simulated pods (KWOK, on the test cluster), compared with one `kubectl logs` call in the same run.
 
-    scripts/cluster up; PYTHONPATH=. python benchmarks/scale.py [WORKERS]
+    scripts/cluster up; PYTHONPATH=. python benchmarks/scale.py [WORKERS] [pytorchjob|trainjob]
 
-It also measures the same task without kfjob: `kubectl logs -l … --prefix | grep master_addr=`.
+TrainJobs need `scripts/cluster trainer up` too. The program also measures the same task without kfjob: `kubectl logs -l …
+--prefix | grep master_addr=`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
+from kfjob.kinds.registry import find_kind
 from tests.cluster.facts import space
-from tests.cluster.kwok import CACHE, kwok, training
+from tests.cluster.kwok import CACHE, kwok, name_pod, training
 
 ROUNDS = 5
 BY_HAND = 256
@@ -51,22 +53,24 @@ def most_connections(argv: Sequence[str], env: dict[str, str]) -> int:
 def main() -> None:
     """Measure, and print the figures."""
     workers = int(sys.argv[1]) if len(sys.argv) > 1 else 256
+    kind = find_kind("TrainJob" if "trainjob" in sys.argv else "PyTorchJob")
     printer = workers * 2 // 3
+    pod = name_pod(kind.name, "many", printer)
     with (
         tempfile.TemporaryDirectory() as name,
         space() as namespace,
-        kwok(namespace, Path(name), [("many", workers)]) as cluster,
+        kwok(namespace, Path(name), [("many", workers)], kind=kind.name) as cluster,
     ):
-        cluster.job("many", workers, training("many", workers, printer=printer))
+        cluster.job("many", workers, training("many", workers, printer=printer, kind=kind.name), kind=kind.name)
         submitted = time.monotonic()
         env = os.environ | {"KUBECONFIG": namespace.facts.kubeconfig, "KFJOB_STATE": f"{name}/state"}
         commands = {
-            "kubectl logs": [KUBECTL, "logs", "-n", namespace.name, "many-worker-0"],
+            "kubectl logs": [KUBECTL, "logs", "-n", namespace.name, name_pod(kind.name, "many", 0)],
             "kfjob master": ["kfjob", "master", "many", "-n", namespace.name, "--fresh", "-o", "name"],
             "again": ["kfjob", "master", "many", "-n", namespace.name, "-o", "name"],
         }
         answer = subprocess.run(commands["kfjob master"], env=env, check=True, capture_output=True, text=True).stdout
-        assert answer == f"pod/many-worker-{printer}\n", answer
+        assert answer == f"pod/{pod}\n", answer
         durations: dict[str, list[float]] = {command: [] for command in commands}
         for _ in range(ROUNDS):
             for command, argv in commands.items():
@@ -82,7 +86,7 @@ def main() -> None:
         print(f"{workers} workers, every log is read: {all_logs:.2f} s, at most {sockets} sockets and {memory:.0f} MB")
         if workers > BY_HAND:
             return
-        by_hand = f"{KUBECTL} logs -n {namespace.name} -l training.kubeflow.org/job-name=many --prefix --tail -1"
+        by_hand = f"{KUBECTL} logs -n {namespace.name} -l {kind.select_pods('many')} --prefix --tail -1"
         by_hand += f" --max-log-requests {workers} | grep master_addr="
         print(f"{workers} workers, by hand      : {seconds(['bash', '-c', by_hand], env):.2f} s")
 

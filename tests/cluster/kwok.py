@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ from kfjob.cluster.client import Client
 from kfjob.cluster.requests import Request
 from kfjob.joblog.events import JobSnapshot, PodPhase
 from kfjob.kinds.pytorchjob import operator_api
+from kfjob.kinds.registry import find_kind
+from kfjob.kinds.trainjob import trainer_api
 from kfjob.local.machine import free_port
 from tests.cluster.facts import PATIENCE, ROOT, Space
 
@@ -32,13 +34,23 @@ CACHE = Path(os.environ.get("KFJOB_CLUSTER_CACHE", Path.home() / ".cache/kfjob/c
 HOST_IP = "10.201.0.1"  # the machine, as in tests/cluster/harness/settings.sh
 KEY = "kfjob.dev/kwok"
 PODS_PER_NODE = 110
+_NOBODY = "kueue.x-k8s.io/multikueue"
+"""The manager of a job that no controller of this cluster touches."""
 
 Line = tuple[int, str]
 """The time in nanoseconds since the epoch, and the text."""
 
 
-def training(name: str, workers: int, *, printer: int, seconds: int = 60) -> Callable[[int], Iterator[Line]]:
+def name_pod(kind: str, job: str, index: int) -> str:
+    """Return the name of a pod; in a TrainJob five characters follow the host name, which are random on a real cluster."""
+    return f"{job}-worker-{index}" if kind == operator_api.KIND else f"{trainer_api.name_pod(job, index)}-{index:05}"
+
+
+def training(
+    name: str, workers: int, *, printer: int, seconds: int = 60, kind: str = operator_api.KIND
+) -> Callable[[int], Iterator[Line]]:
     """Return the worker logs of a job that started `seconds` ago; `printer` has rank 0 and prints one step per second."""
+    hosts = find_kind(kind).name_hosts(name, workers, master=False)
     lead = "I1121 06:37:49.644000 1 torch/distributed/elastic/agent/server/api.py:552]"
 
     def lines(index: int) -> Iterator[Line]:
@@ -46,7 +58,7 @@ def training(name: str, workers: int, *, printer: int, seconds: int = 60) -> Cal
         rank = (index - printer) % workers
         fields = {
             "restart_count": 0,
-            "master_addr": f"{name}-worker-{printer}",
+            "master_addr": hosts[printer],
             "master_port": 29500,
             "group_rank": rank,
             "group_world_size": workers,
@@ -59,7 +71,7 @@ def training(name: str, workers: int, *, printer: int, seconds: int = 60) -> Cal
         yield start, f"{lead} [default] Rendezvous complete for workers. Result:"
         yield from ((start + offset, f"{lead}   {field}={value}") for offset, (field, value) in enumerate(fields.items(), 1))
         yield from (
-            (start + 100 + offset, f"{name}-worker-{index}:1:{offset} [0] NCCL INFO Channel {offset % 32:02}/0")
+            (start + 100 + offset, f"{hosts[index].partition('.')[0]}:1:{offset} [0] NCCL INFO Channel {offset % 32:02}/0")
             for offset in range(200)
         )
         if rank == 0:
@@ -82,42 +94,54 @@ class Kwok:
         """Return the log file of this pod."""
         return self.folder / f"{pod}.log"
 
-    def job(self, name: str, workers: int, lines: Callable[[int], Iterable[Line]]) -> JobRef:
+    def job(self, name: str, workers: int, lines: Callable[[int], Iterable[Line]], *, kind: str = operator_api.KIND) -> JobRef:
         """Create a running job; `lines(index)` is the log of each worker."""
         for index in range(workers):
-            append(self.log(f"{name}-worker-{index}"), lines(index))
-        spec = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}, "pytorchReplicaSpecs": {"Worker": _worker(workers)}}
-        job = self._send("POST", operator_api.RESOURCE, "", {**_job(name, self.space.name), "spec": spec})
-        running = {"conditions": [{"type": "Running", "status": "True", "lastTransitionTime": _now()}], "startTime": _now()}
-        self._send("PATCH", operator_api.RESOURCE, f"{name}/status", {"status": running})
-        ref = JobRef(backend="kubernetes", namespace=self.space.name, name=name, uid=job["metadata"]["uid"])
+            append(self.log(name_pod(kind, name, index)), lines(index))
+        metadata = {"name": name, "namespace": self.space.name}
+        running: dict[str, Any]
+        if kind == operator_api.KIND:
+            spec = {"runPolicy": {"managedBy": _NOBODY}, "pytorchReplicaSpecs": {"Worker": _worker(workers)}}
+            condition = {"type": "Running", "status": "True", "lastTransitionTime": _now()}
+            running = {"conditions": [condition], "startTime": _now()}
+        else:
+            self._send("POST", trainer_api.RUNTIME_RESOURCE, "", _runtime(metadata))
+            reference = {"kind": trainer_api.RUNTIME_KIND, "name": name}
+            spec = {"managedBy": _NOBODY, "runtimeRef": reference, "trainer": {"numNodes": workers}}
+            counts = {"active": 1, "ready": 1, "succeeded": 0, "failed": 0, "suspended": 0}
+            running = {"jobsStatus": [{"name": trainer_api.NODE, **counts}]}
+        job_kind = find_kind(kind)
+        manifest = {"apiVersion": job_kind.api_version, "kind": kind, "metadata": metadata, "spec": spec}
+        job = self._send("POST", job_kind.resource, "", manifest)
+        self._send("PATCH", job_kind.resource, f"{name}/status", {"status": running})
+        uid = job["metadata"]["uid"]
+        ref = JobRef(backend="kubernetes", namespace=self.space.name, name=name, uid=uid, job_kind=kind)
         for index in range(workers):
             self._send("POST", "pods", "", self._pod(ref, index))
         self._wait_for(ref, workers)
         return ref
 
     def _pod(self, ref: JobRef, index: int) -> dict[str, Any]:
-        labels = {
-            operator_api.LABEL_JOB_NAME: ref.name,
-            operator_api.LABEL_REPLICA_TYPE: "worker",
-            operator_api.LABEL_REPLICA_INDEX: str(index),
-        }
-        owner = {
-            "apiVersion": operator_api.API_VERSION,
-            "kind": operator_api.KIND,
-            "name": ref.name,
-            "uid": ref.uid,
-        }
+        kind = find_kind(ref.job_kind)
+        labels = (
+            {
+                operator_api.LABEL_JOB_NAME: ref.name,
+                operator_api.LABEL_REPLICA_TYPE: "worker",
+                operator_api.LABEL_REPLICA_INDEX: str(index),
+            }
+            if kind.name == operator_api.KIND
+            else {trainer_api.LABEL_JOBSET: ref.name, trainer_api.INDEX: str(index)}
+        )
         return {
             "metadata": {
-                "name": f"{ref.name}-worker-{index}",
+                "name": name_pod(kind.name, ref.name, index),
                 "labels": labels,
-                "ownerReferences": [owner | {"controller": True}],
+                "ownerReferences": [kind.make_owner_reference(ref.name, ref.uid) | {"controller": True}],
             },
             "spec": {
                 "nodeName": f"{self.mark}-{index // PODS_PER_NODE}",
                 "tolerations": [{"operator": "Exists"}],
-                "containers": [{"name": "pytorch", "image": "none"}],
+                "containers": [{"name": kind.training_container, "image": "none"}],
                 "terminationGracePeriodSeconds": 0,
             },
         }
@@ -137,18 +161,18 @@ class Kwok:
 
 
 @contextmanager
-def kwok(space: Space, folder: Path, jobs: Sequence[tuple[str, int]]) -> Iterator[Kwok]:
-    """Run KWOK for these jobs (name and number of workers); remove nodes, pods and the process at the end."""
+def kwok(space: Space, folder: Path, jobs: Sequence[tuple[str, int]], *, kind: str = operator_api.KIND) -> Iterator[Kwok]:
+    """Run KWOK for these jobs (name and number of workers) of a kind; remove nodes, pods and the process at the end."""
     mark = f"kwok-{os.urandom(4).hex()}"
     largest = max(workers for _, workers in jobs)
-    cluster = Kwok(space=space, folder=folder, mark=mark)
+    cluster, container = Kwok(space=space, folder=folder, mark=mark), find_kind(kind).training_container
     logs = [
         {
             "apiVersion": "kwok.x-k8s.io/v1alpha1",
             "kind": "Logs",
-            "metadata": {"name": f"{name}-worker-{index}", "namespace": space.name},
+            "metadata": {"name": name_pod(kind, name, index), "namespace": space.name},
             "spec": {
-                "logs": [{"containers": ["pytorch"], "logsFile": str(cluster.log(f"{name}-worker-{index}")), "follow": True}]
+                "logs": [{"containers": [container], "logsFile": str(cluster.log(name_pod(kind, name, index))), "follow": True}]
             },
         }
         for name, workers in jobs
@@ -192,11 +216,13 @@ def append(file: Path, lines: Iterable[Line]) -> None:
         out.write(b"".join(format_timestamp(time_ns) + b"stdout F " + text.encode() + b"\n" for time_ns, text in lines))
 
 
-def _job(name: str, namespace: str) -> dict[str, Any]:
+def _runtime(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    node = {"spec": {"template": {"spec": {"containers": [{"name": trainer_api.NODE, "image": "none"}]}}}}
     return {
-        "apiVersion": operator_api.API_VERSION,
-        "kind": operator_api.KIND,
-        "metadata": {"name": name, "namespace": namespace},
+        "apiVersion": trainer_api.API_VERSION,
+        "kind": trainer_api.RUNTIME_KIND,
+        "metadata": metadata,
+        "spec": {"template": {"spec": {"replicatedJobs": [{"name": trainer_api.NODE, "template": node}]}}},
     }
 
 
@@ -240,7 +266,11 @@ def _now() -> str:
 
 def _send(client: Client, method: str, path: str, name: str, body: dict[str, Any] | None) -> dict[str, Any]:
     resource = path.rpartition("/")[2]
-    group = f"/apis/{operator_api.API_VERSION}" if resource == operator_api.RESOURCE else "/api/v1"
+    groups = {
+        operator_api.RESOURCE: f"/apis/{operator_api.API_VERSION}",
+        **dict.fromkeys((trainer_api.RESOURCE, trainer_api.RUNTIME_RESOURCE), f"/apis/{trainer_api.API_VERSION}"),
+    }
+    group = groups.get(resource, "/api/v1")
     verb = {"POST": "create", "DELETE": "delete", "PATCH": "patch"}[method]
     return client.call(
         Request(
