@@ -65,7 +65,8 @@ def work(local_rank, node_rank, nodes):
     dist.destroy_process_group()
 
 if __name__ == "__main__":
-    mp.spawn(work, args=(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])), nprocs=EACH)
+    node = (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    mp.start_processes(work, args=node, nprocs=EACH, start_method="fork")  # so torch is imported once
 """
 
 
