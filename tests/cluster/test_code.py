@@ -75,7 +75,7 @@ class User:
 def user(space: Space, tmp_path: Path) -> User:
     needs_own_cluster("pushes to the cluster's own registry")
     variables = dict(word.split("=", 1) for word in shlex.split(script("env"))[1:])
-    spec = {"image": space.facts.image, "command": "torchrun program.py", "volumes": [dict(v) for v in space.facts.volumes]}
+    spec = {"image": space.facts.image, "command": "python3 program.py"}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({"name": "coded", **spec}))
     env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")} | {
         **variables,

@@ -161,8 +161,9 @@ def test_torch_none_leaves_torch_out(checkout: Checkout):
     checkout.run_in(image, "kfjob", "doctor", "--in-image", "--require", "torch", code=1)
 
 
-def test_torch_of_the_base_stays(checkout: Checkout):
-    """The build removes torch from the requirements, because pip would replace the base's torch."""
+@pytest.fixture(scope="module")
+def images(checkout: Checkout) -> tuple[PushResult, PushResult]:
+    """Build on a base that has torch, and again after a change of the code; the requirements name torch's libraries, too."""
     base = checkout.folder / "base"
     base.mkdir()
     site = "$(python3 -c 'import site; print(site.getsitepackages()[0])')"
@@ -177,23 +178,26 @@ def test_torch_of_the_base_stays(checkout: Checkout):
     pinned = file.read_text()
     file.write_text(pinned + (cuda := requirements("triton", "nvidia-[a-z0-9-]+", "cuda-[a-z]+")))
     assert "nvidia-nccl" in cuda
+    marker = checkout.src / "kfjob" / "added.py"
     try:
-        image = checkout.build(str(with_torch.ref))
+        first = checkout.build(str(with_torch.ref))
+        marker.write_text("")
+        return first, checkout.build(str(with_torch.ref))
     finally:
+        marker.unlink(missing_ok=True)
         file.write_text(pinned)
+
+
+def test_torch_of_the_base_stays(checkout: Checkout, images: tuple[PushResult, PushResult]):
+    """The build removes torch from the requirements, because pip would replace the base's torch."""
+    image, _ = images
     assert checkout.run_in(image, "python3", "-c", "import torch, kfjob, click; print(torch.__version__)") == "9.9\n"
     installed = json.loads(checkout.run_in(image, "python3", "-m", "pip", "list", "--format=json"))
     assert not [package["name"] for package in installed if package["name"].startswith(("nvidia", "triton", "cuda"))]
 
 
-def test_code_change_reuses_the_dependency_layers(checkout: Checkout):
-    first = checkout.build(base_image())
-    marker = checkout.src / "kfjob" / "added.py"
-    marker.write_text("")
-    try:
-        second = checkout.build(base_image())
-    finally:
-        marker.unlink()
+def test_code_change_reuses_the_dependency_layers(checkout: Checkout, images: tuple[PushResult, PushResult]):
+    first, second = images
     old_layers, new_layers = checkout.layers(first), checkout.layers(second)
     same = sum(old == new for old, new in zip(old_layers, new_layers, strict=True))
     commands = [step["created_by"] for step in checkout.config(second)["history"] if not step.get("empty_layer")]

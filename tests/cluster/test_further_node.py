@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,9 @@ def test_lost_node_does_not_hide_the_other_pods(space: Space, name: str, node: s
         script("node", "lose", node)
         message = kfjob("logs", name, "--pod", pod, code=3)
         assert f"the log of pod `{pod}` cannot be read: its node does not answer" in message
-        for command in ("status", "master", "diagnose", "history"):
-            kfjob(command, name)
+        with ThreadPoolExecutor() as threads:  # each waits for the node
+            outputs = threads.map(lambda command: kfjob(command, name), ("status", "master", "diagnose", "history"))
+            assert all(outputs)
         script("kubectl", "delete", "node", node)
         kfjob("stop", name)
         folders = (tmp_path / "state/archive" / space.name / name).glob("*/*-worker-*")

@@ -19,7 +19,9 @@ from kfjob.api.target import Target
 from kfjob.backends.base import JobRef
 from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Role
 from kfjob.joblog.events import JobPhase
+from tests.local import conftest
 from tests.local.conftest import NAMESPACE, PATIENCE, Here
+from tests.trainer import forked
 
 PROGRAMS = {
     "module-not-found": "import flash_attn",
@@ -62,6 +64,10 @@ TORCHRUN: dict[str, tuple[list[str], dict[str, str], str]] = {  # options, envir
     "worker-crashed": ([], {}, "import os; os.kill(os.getpid(), 11)"),
     "bus-error": ([], {}, "import os; os.kill(os.getpid(), 7)"),
 }
+LONG_TORCHRUN = {"standalone-empty", "worker-crashed", "bus-error"}
+"""Cases whose code path another case has: a setting of the agent, and a signal that ends a worker."""
+WITHOUT_PAUSES = "import time\ntime.sleep = lambda seconds: None\n"
+"""The hub's client tries again and again, for 23 s."""
 MODEL = "import transformers\ntransformers.AutoConfig.from_pretrained('nobody/gpt')"
 DATA_SET = "import datasets\ndatasets.load_dataset('nobody/text')"
 HUB = {  # what the hub answers, the program, the rule, its title
@@ -69,7 +75,7 @@ HUB = {  # what the hub answers, the program, the rule, its title
     "gated data set": ((401, "GatedRepo"), DATA_SET, "hub-auth", "the hub refuses access"),
     "no such model": ((401, "RepoNotFound"), MODEL, "model-not-found", "`nobody/gpt` is neither"),
     "no such data set": ((404, "RepoNotFound"), DATA_SET, "dataset-not-found", "data set `nobody/text`"),
-    "no way to it": (None, MODEL, "hub-unreachable", "the hub cannot be reached"),
+    "no way to it": (None, WITHOUT_PAUSES + MODEL, "hub-unreachable", "the hub cannot be reached"),
 }
 FULL = """
 import torch
@@ -169,18 +175,24 @@ def test_a_command_that_cannot_run(here: Here, rule: str):
 @pytest.mark.local
 @pytest.mark.trainer
 @pytest.mark.parametrize("rule", sorted(TORCH))
-def test_a_program_that_fails_in_torch(here: Here, rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    first = ended(
-        here, f"import os, torch, torch.distributed; os.chdir({str(tmp_path)!r})\n{TORCH[rule]}"
-    ).diagnosis.first_cause
+def test_a_program_that_fails_in_torch(here: Here, rule: str, tmp_path: Path):
+    """The job prints what the program has printed in a forked process, which need not import torch; CUDA refuses a fork."""
+    code = f"import os, torch, torch.distributed; os.chdir({str(tmp_path)!r})\n{TORCH[rule]}"
+    if rule != "no-gpu":
+        program = forked.Program(code)
+        output = program.communicate(PATIENCE)
+        assert program.returncode == 1, output
+        code = f"print({output!r}); raise SystemExit(1)"
+    first = ended(here, code).diagnosis.first_cause
     assert first
     assert first.rule == rule
 
 
 @pytest.mark.local
 @pytest.mark.trainer
-@pytest.mark.parametrize("rule", sorted(TORCHRUN))
+@pytest.mark.parametrize(
+    "rule", [pytest.param(rule, marks=[pytest.mark.long] if rule in LONG_TORCHRUN else []) for rule in sorted(TORCHRUN)]
+)
 def test_an_agent_whose_settings_or_workers_are_at_fault(here: Here, tmp_path: Path, rule: str):
     options, env, code = TORCHRUN[rule]
     program = tmp_path / "program.py"
@@ -197,7 +209,7 @@ def test_an_agent_whose_settings_or_workers_are_at_fault(here: Here, tmp_path: P
 def test_ranks_that_call_different_collectives(here: Here, tmp_path: Path):
     program = tmp_path / "program.py"
     program.write_text(MISMATCH)
-    command = ["torchrun", str(program)]
+    command = [*conftest.TORCHRUN, str(program)]
     examined = ended(here, command=command, nodes=2, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, restarts={"max": 0})
     first = examined.diagnosis.first_cause
     assert first
@@ -292,7 +304,7 @@ def test_layers_that_are_called_in_another_order(here: Here, tmp_path: Path):
     program = tmp_path / "program.py"
     program.write_text(TURNED)
     checks = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
-    examined = ended(here, command=["torchrun", str(program)], processes_per_node=2, env=checks)
+    examined = ended(here, command=[*conftest.TORCHRUN, str(program)], processes_per_node=2, env=checks)
     first = examined.diagnosis.first_cause
     assert examined.view.phase is JobPhase.SUCCEEDED
     assert first

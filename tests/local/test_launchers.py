@@ -29,6 +29,8 @@ said["accelerate"] = {name: value for name, value in os.environ.items() if name.
 sys.stdout.write(json.dumps(said) + "\\n")
 dist.destroy_process_group()
 """
+FORK = {"PET_START_METHOD": "fork", "PET_RUN_PATH": "1"}
+"""torchrun forks its ranks, so that torch is imported once."""
 FSDP = {
     "compute_environment": "LOCAL_MACHINE",
     "distributed_type": "FSDP",
@@ -63,7 +65,8 @@ def work(local_rank, node_rank, nodes):
     dist.destroy_process_group()
 
 if __name__ == "__main__":
-    mp.spawn(work, args=(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])), nprocs=EACH)
+    node = (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    mp.start_processes(work, args=node, nprocs=EACH, start_method="fork")  # so torch is imported once
 """
 
 
@@ -88,13 +91,13 @@ def told(here: Here, tmp_path: Path, code: str, words: Sequence[str] = (), **spe
     [
         ("torchrun", "static"),
         pytest.param("torchrun", "c10d", marks=pytest.mark.long),  # test_torchrun.py and others always run it
-        ("launch", None),
+        pytest.param("launch", None, marks=pytest.mark.long),  # another name of torchrun
         pytest.param("accelerate", None, marks=pytest.mark.long),  # the next test always starts it
         ("deepspeed", None),
     ],
 )
 def test_four_processes_of_two_nodes_find_each_other(here: Here, tmp_path: Path, launcher: str, rendezvous: str | None):
-    more = {"rendezvous": rendezvous} if rendezvous else {}
+    more: dict[str, Any] = {"rendezvous": rendezvous, "env": FORK} if rendezvous else {}
     said = told(here, tmp_path, SHOW, launcher=launcher, processes_per_node=2, **more)
     check_four_processes(said)
     if rendezvous != "c10d":

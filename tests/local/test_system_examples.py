@@ -23,6 +23,8 @@ from tests.readme_lines import ROOT, read_lines
 pytestmark = [pytest.mark.local, pytest.mark.trainer]
 FAILED_JOB = 100
 """Exit code of a command whose job has failed."""
+FORK = "--set env.PET_START_METHOD=fork --set env.PET_RUN_PATH=1"
+"""Options with which the agent of a script forks its ranks, so that torch is imported once."""
 
 
 @dataclass(frozen=True)
@@ -66,21 +68,37 @@ def test_llama_recipes(reader: Reader):
     assert manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 2
     assert "rdzvBackend: etcd" in reader(render_etcd)
     assert "LlamaDecoderLayer" in reader(dry_run)
-    reader(preflight)
+    assert preflight == "kfjob preflight job.yaml --env-file .env --run"  # the next test runs it
     reader(submit)
     assert "] Batch 10 Loss: " in reader(logs)
     reader(diagnose)
-    rules = {
-        "rendezvous": ("rendezvous-unresolvable", FAILED_JOB),
-        "libcuda": ("libcuda-missing", FAILED_JOB),
-        "old-import": ("shard-checkpoint-import", 0),
-        "forward-order": ("forward-order", 0),
-    }
-    assert [line.split()[-1] for line in notes[::2]] == list(rules)
-    for provoke, named in zip(notes[::2], notes[1::2], strict=True):
-        rule, code = rules[provoke.split()[-1]]
-        reader(provoke, code=code)
-        assert f"[{rule}]" in reader(named)
+    assert [line.split()[-1] for line in notes[::2]] == list(RULES)
+    for provoke, named in zip(notes[:6:2], notes[1:6:2], strict=True):
+        check_note(reader, provoke, named)
+
+
+RULES = {
+    "rendezvous": ("rendezvous-unresolvable", FAILED_JOB),
+    "libcuda": ("libcuda-missing", FAILED_JOB),
+    "old-import": ("shard-checkpoint-import", 0),
+    "forward-order": ("forward-order", 0),
+}
+"""The rule that names each note of the guide, and the exit code of its job."""
+
+
+def check_note(reader: Reader, provoke: str, named: str) -> None:
+    rule, code = RULES[provoke.rsplit(maxsplit=1)[-1]]
+    reader(provoke, code=code)
+    assert f"[{rule}]" in reader(named)
+
+
+@for_example("llama-recipes")
+@pytest.mark.long  # test_preflight.py runs the check of the collectives, and test_diagnose.py layers in another order
+def test_preflight_and_forward_order_of_llama_recipes(reader: Reader):
+    copy, _, _, _, preflight, _, _, _, *notes = read_lines("llama-recipes")
+    reader(copy)
+    reader(preflight)
+    check_note(reader, *notes[-2:])
 
 
 def read_ddp(log: str) -> list[tuple[int, ...]]:
@@ -88,9 +106,9 @@ def read_ddp(log: str) -> list[tuple[int, ...]]:
     return sorted(tuple(map(int, line)) for line in lines)
 
 
-def check_ddp(reader: Reader, line: str) -> None:
+def check_ddp(reader: Reader, line: str, options: str = "") -> None:
     """Check that the job of a line prints the lines of four ranks, whose samples are all samples."""
-    reader(line)
+    reader(f"{line} {options}")
     log = reader("kfjob logs ddp")
     assert log.count("GPU_Count: 4") == 1
     assert read_ddp(log) == sorted((rank, epoch, 32, 32) for rank in range(4) for epoch in range(2))
@@ -111,8 +129,8 @@ def check_zero(reader: Reader, line: str) -> None:
 @for_example("data-parallel")
 def test_data_parallel(reader: Reader):
     lines = read_lines("data-parallel")
-    assert "all nine collectives are correct, on 2 ranks with gloo" in reader(lines[0])
-    check_ddp(reader, lines[1])
+    assert "all nine collectives are correct, on 2 ranks with gloo" in reader(lines[0].replace(" -- ", f" {FORK} -- "))
+    check_ddp(reader, lines[1], FORK)
     check_zero(reader, lines[5])
     assert "Qwen2ForCausalLM with 1543714304 parameters" in reader(lines[9])
 
@@ -154,7 +172,7 @@ def test_fabric_llama(reader: Reader):
 @for_example("accelerate-fsdp")
 def test_accelerate_fsdp(reader: Reader):
     memory, imported, launch, exported, ordinal = read_lines("accelerate-fsdp")
-    reader(memory)
+    reader(f"{memory} {FORK}")
     rows = dict(re.findall(r"^(\S+) +([\d. ]+)$", reader("kfjob logs memory"), re.MULTILINE))
     measured = {name: " | ".join(values.split()) for name, values in rows.items()}
     readme = (ROOT / "examples" / "accelerate-fsdp" / "README.md").read_text(encoding="utf-8")
@@ -162,11 +180,21 @@ def test_accelerate_fsdp(reader: Reader):
     assert [name for name, values in measured.items() if f" {values} |" not in readme] == []
     reader(imported)
     assert "step 20/20 | loss" in reader(launch)
-    ranks = re.compile(r"step 20/20 \| loss [\d.]+ \| DistributedDataParallel$", re.MULTILINE)
-    assert len(ranks.findall(reader("kfjob logs bert"))) == 1
+    assert len(LAST_STEP.findall(reader("kfjob logs bert"))) == 1
     reader(exported)
     configs = [yaml.safe_load((reader.folder / name).read_text()) for name in ("accelerate.yaml", "again.yaml")]
     assert configs[0] == configs[1]
-    own = "sed -i '/^use_cpu:/d' again.yaml; ACCELERATE_USE_CPU=true accelerate launch --config_file again.yaml train.py"
-    assert len(ranks.findall(reader(own))) == 1  # two ranks without kfjob; with `use_cpu` its launcher starts one
     assert "[invalid-device-ordinal]" in reader(ordinal)
+
+
+LAST_STEP = re.compile(r"step 20/20 \| loss [\d.]+ \| DistributedDataParallel$", re.MULTILINE)
+
+
+@for_example("accelerate-fsdp")
+@pytest.mark.long  # the test above compares the two files
+def test_exported_file_starts_two_ranks_without_kfjob(reader: Reader):
+    _, imported, _, exported, _ = read_lines("accelerate-fsdp")
+    reader(imported)
+    reader(exported)
+    own = "sed -i '/^use_cpu:/d' again.yaml; ACCELERATE_USE_CPU=true accelerate launch --config_file again.yaml train.py"
+    assert len(LAST_STEP.findall(reader(own))) == 1  # with `use_cpu` its launcher starts one rank

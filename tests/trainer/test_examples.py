@@ -70,7 +70,8 @@ def check_ddp(lines: list[str], ranks: int) -> None:
 @pytest.mark.parametrize(
     ("names", "ranks"),
     [
-        (["spawn", "torchrun that forks"], 2),
+        # tests/local/test_system_examples.py always runs it under torchrun
+        pytest.param(["spawn", "torchrun that forks"], 2, marks=pytest.mark.long),
         pytest.param(["spawn", "torchrun", "launch"], 4, marks=pytest.mark.long),  # `launch` is another name of torchrun
     ],
 )

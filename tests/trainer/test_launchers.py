@@ -72,7 +72,8 @@ def reference(workers):
     [
         pytest.param("torchrun", marks=pytest.mark.long),  # test_agents.py always runs it
         pytest.param("launch", marks=pytest.mark.long),
-        "accelerate",
+        # tests/local always starts it: test_launchers.py and test_system_examples.py
+        pytest.param("accelerate", marks=pytest.mark.long),
         "deepspeed",
     ],
 )

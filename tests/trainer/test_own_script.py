@@ -15,6 +15,8 @@ from tests.local.machine import Machine
 from tests.wheels import ROOT
 
 EXAMPLE = ROOT / "examples" / "own-script"
+FORK = ("--set", "env.PET_START_METHOD=fork", "--set", "env.PET_RUN_PATH=1")
+"""Agents fork their ranks, so that torch is imported once on each node."""
 pytestmark = [pytest.mark.local, pytest.mark.trainer]
 
 
@@ -33,7 +35,8 @@ def read_commands() -> list[list[str]]:
 
 def test_commands_of_the_readme_train_resume_and_stop(kfjob):
     run, relaunch, stop = read_commands()
-    first = kfjob.run(*run)
+    split = run.index("--")
+    first = kfjob.run(*run[:split], *FORK, *run[split:])
     assert first.returncode == 0, first.stderr
     assert "progress is read from lines like `step 10/200 | loss" in first.stderr
     progress = json.loads(kfjob("status", "own-script", "-o", "json"))["progress"]

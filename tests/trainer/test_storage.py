@@ -154,8 +154,9 @@ def test_lost_lease_prevents_a_commit(storage):
     second.check()
 
 
-def test_released_lease_of_a_successor_is_lost(storage):
+def test_released_lease_of_a_successor_is_lost(storage, monkeypatch):
     """The successor took over while the first job was stopped, and has ended since."""
+    monkeypatch.setattr(lease_module, "RENEWAL", 0.001)
     first, second = Lease(storage, "run-1", os.getpid()), Lease(storage, "run-1", os.getpid())
     first.acquire()
     storage.remove_file(LEASE_FILE)

@@ -103,14 +103,31 @@ def stop_in_the_second_step(run, folder, micro_batches, agent):
     assert manifest["data_position"]["next"] == 2 * micro_batches
 
 
-def test_signal_stops_the_run_and_the_same_command_resumes(job, tiny, tmp_path):
-    """The stop drops the step that is being computed and writes a checkpoint, and the same command continues to the end."""
+@pytest.fixture
+def resumable(tiny, tmp_path):
+    """A spec whose checkpoints are in a folder of the test."""
     folder = tmp_path / "checkpoints"
-    spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(folder), "checkpoint_every": 0, "log_every": 5}
-    slow = {"micro_batch_size": 1, "gradient_accumulation_steps": 150, "max_steps": 100000}
-    stop_in_the_second_step(job(spec | slow, tmp_path / "first"), folder, micro_batches=150, agent=1)
-    step = 1
+    return tiny | {"strategy": "fsdp", "checkpoint_dir": str(folder), "checkpoint_every": 0, "log_every": 5}
 
+
+def test_two_agents_resume_and_end(job, workers, resumable, tmp_path):
+    """test_agents.py always stops such a run by a signal."""
+    workers.run("run_training", {"spec": resumable, "stop_after": 1}, world_size=2)
+    check_second_launch(job, resumable, tmp_path)
+
+
+@pytest.mark.long
+def test_signal_stops_the_run_and_the_same_command_resumes(job, resumable, tmp_path):
+    """The stop drops the step that is being computed and writes a checkpoint, and the same command continues to the end."""
+    slow = {"micro_batch_size": 1, "gradient_accumulation_steps": 150, "max_steps": 100000}
+    folder = tmp_path / "checkpoints"
+    stop_in_the_second_step(job(resumable | slow, tmp_path / "first"), folder, micro_batches=150, agent=1)
+    check_second_launch(job, resumable, tmp_path)
+
+
+def check_second_launch(job, spec, tmp_path):
+    """Check the lines and the outcome of a run that goes on after its first step and takes 20 more."""
+    folder, step = tmp_path / "checkpoints", 1
     (folder / "outcome.json").write_text("the outcome of an earlier run")
     second = job(spec | {"max_steps": step + 20, "eval_every": 10}, tmp_path / "second")
     assert second.wait() == [0, 0], second.tail()
@@ -139,7 +156,7 @@ def test_signal_stops_the_run_and_the_same_command_resumes(job, tiny, tmp_path):
 
 @pytest.mark.long
 def test_signal_in_a_long_step_stops_before_it(job, tiny, tmp_path):
-    """The step takes more than 40 s, and torchrun kills its workers 30 s after a signal. The test above has a short step."""
+    """The step takes more than 40 s, and torchrun kills its workers 30 s after a signal. The test before has a short step."""
     folder = tmp_path / "checkpoints"
     spec = tiny | {"strategy": "fsdp", "micro_batch_size": 1, "gradient_accumulation_steps": 2500, "max_steps": 9}
     run = job(spec | {"checkpoint_dir": str(folder)}, tmp_path / "logs")
