@@ -181,6 +181,16 @@ EVENTS: list[tuple[str, KubernetesEvent, str]] = [
         _event("Pod", "Failed", 'Failed to pull image "r/a:1": rpc error: code = NotFound desc = r/a:1: not found'),
         "seen: tests/cluster",
     ),
+    (
+        "gpu-runtime-missing",
+        _event(
+            "Pod",
+            "FailedCreatePodSandBox",
+            "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: "
+            'no runtime for "nvidia" is configured',
+        ),
+        "containerd internal/cri/config/config.go GetSandboxRuntime",
+    ),
     ("no-capacity", _event("Pod", "FailedScheduling", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."), "scheduler"),
 ]
 

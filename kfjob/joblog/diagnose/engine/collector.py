@@ -26,6 +26,7 @@ from kfjob.joblog.diagnose.engine.incident_reader import IncidentReader
 from kfjob.joblog.diagnose.engine.incidents import Incident, Mark, Relation
 from kfjob.joblog.diagnose.engine.line_reports import RecentLines, Timeouts, find_rank, find_timestamp, reports_success
 from kfjob.joblog.diagnose.engine.matching import MAX_LINES, MAX_QUOTE, Explanation, explain, is_suspicious
+from kfjob.joblog.diagnose.engine.printed_events import read_printed_event
 from kfjob.joblog.diagnose.engine.states import StateReader
 from kfjob.joblog.diagnose.rule import IncidentKind, Role, Severity
 from kfjob.joblog.diagnose.warnings import WarningCounter
@@ -102,7 +103,9 @@ class SymptomCollector:
         pod.recent.append(event.time, event.text)
         self._follow_view(pod, event, view)
         _follow_program(pod, event.text)
-        if pod.incidents.is_open or is_suspicious(event.text):
+        if printed := read_printed_event(event.text, pod=event.pod):
+            self._states.feed(printed, self._order, line=pod.lines)
+        elif pod.incidents.is_open or is_suspicious(event.text):
             self._read_line(pod, event)
         if pod.undated_marks:
             _date_occurrences(pod)

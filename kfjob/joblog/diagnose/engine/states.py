@@ -44,8 +44,8 @@ class StateReader:
     def __init__(self, history: JobHistory) -> None:
         self._history = history
 
-    def feed(self, event: StateEvent | KubernetesEvent | WorkloadStatus, order: int) -> None:
-        """Read an event; `order` is its position among all events of the job."""
+    def feed(self, event: StateEvent | KubernetesEvent | WorkloadStatus, order: int, *, line: int | None = None) -> None:
+        """Read an event; `order` is its position among all events of the job, `line` that in the log which quotes it."""
         if isinstance(event, PodChanged):
             self._change_pod(event, order)
         elif isinstance(event, StoreChanged):
@@ -53,7 +53,7 @@ class StateReader:
         elif isinstance(event, JobChanged):
             self._change_job(event, order)
         elif isinstance(event, KubernetesEvent):
-            self._add_cluster_event(event, order)
+            self._add_cluster_event(event, order, line)
         else:
             self._change_workload(event, order)
 
@@ -87,7 +87,7 @@ class StateReader:
         if match and event.phase is not PodPhase.SUCCEEDED:
             pod.symptoms.add(_to_occurrence(event, match.rule, match.values, order), occasion=(order, 0))
 
-    def _add_cluster_event(self, event: KubernetesEvent, order: int) -> None:
+    def _add_cluster_event(self, event: KubernetesEvent, order: int, line: int | None) -> None:
         """Add the symptom that a Kubernetes event shows, to its pod or to the job."""
         is_pod = event.kind == "Pod"
         if is_pod and (stage := find_stage(event.reason)):
@@ -106,6 +106,7 @@ class StateReader:
             order=order,
             timestamp=Timestamp(time=event.first or event.time),
             latest=Timestamp(time=event.time),
+            line=line,
             evidence=(cut_text(f"{event.reason}: {event.message}", MAX_QUOTE),),
             pod_waits=match.rule.id not in POD_ENDS,
             stage=find_stage(event.reason) if is_pod else None,

@@ -245,6 +245,22 @@ RULES = (
         pattern=r"FailedCreatePodSandBox .*(?:failed to assign an IP address|no IP addresses available|ENI)",
     ),
     Rule(
+        id="gpu-runtime-missing",
+        title="the node's container runtime cannot use the NVIDIA runtime",
+        cause=(
+            "the NVIDIA container toolkit is not installed on the node, or containerd is not configured for it (the GPU "
+            "operator does both, which takes minutes on a new node)"
+        ),
+        remedy=(
+            "check the GPU operator's pods on that node, or install nvidia-container-toolkit and run `nvidia-ctk runtime "
+            "configure`; use a node image with GPU support"
+        ),
+        subject=Subject.POD,
+        # containerd internal/cri/config GetSandboxRuntime; fork/exec of Go's os/exec in the shim; moby daemon/runtime_unix.go
+        pattern=r"no runtime for \"nvidia\" is configured|nvidia-container-runtime\S*: no such file or directory"
+        r"|unknown or invalid runtime name: nvidia|could not select device driver",
+    ),
+    Rule(
         id="sandbox-failed",
         title="the node cannot set up the pod's network or sandbox",
         cause="{what}",

@@ -1,0 +1,46 @@
+"""Events of Kubernetes in a saved log: what `kubectl describe pod` and `kubectl get events` print."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.diagnose.cases import examine, lines
+
+EVICTED = "Pod ephemeral local storage usage exceeds the total limit of containers 5Gi."
+DESCRIBED = f"""
+Events:
+  Type     Reason     Age                From               Message
+  ----     ------     ----               ----               -------
+  Normal   Scheduled  24m                default-scheduler  Successfully assigned ml/a-worker-0 to node-1
+  Warning  Evicted    109s (x2 over 3m)  kubelet, node-1    {EVICTED}
+  Normal   Killing    109s               kubelet            Stopping container pytorch
+"""
+LISTED = f"""
+LAST SEEN   TYPE      REASON      OBJECT           MESSAGE
+24m         Normal    Scheduled   pod/a-worker-0   Successfully assigned ml/a-worker-0 to node-1
+109s        Warning   Evicted     pod/a-worker-0   {EVICTED}
+"""
+
+
+@pytest.mark.parametrize(("text", "number"), [(DESCRIBED, 5), (LISTED, 3)], ids=["described", "listed"])
+def test_warning_that_kubectl_printed_is_the_cause(text: str, number: int):
+    diagnosis, _ = examine(lines(text))
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.line) == ("ephemeral-storage-full", number)
+    assert diagnosis.first_cause.evidence == (f"Evicted: {EVICTED}",)
+
+
+def test_problem_of_a_start_that_a_later_event_shows_as_overcome_is_no_error():
+    diagnosis, _ = examine(
+        lines("""
+  Warning  FailedScheduling  5m   default-scheduler  0/1 nodes are available: 1 Insufficient nvidia.com/gpu.
+  Normal   Scheduled         4m   default-scheduler  Successfully assigned ml/a-worker-0 to node-1
+  Normal   Pulled            3m   kubelet            Container image "r/a:1" already present on machine
+""")
+    )
+    assert diagnosis.healthy
+
+
+def test_line_of_a_program_is_no_event():
+    diagnosis, _ = examine(lines("Warning Evicted 5 entries of the cache: Pod ephemeral local storage usage exceeds"))
+    assert diagnosis.healthy
