@@ -363,3 +363,10 @@ def test_a_time_of_an_earlier_line_is_marked():
     diagnosis, _ = examine(events)
     assert diagnosis.first_cause is not None
     assert any("after 2026-11-21 06:38:10Z" in text for text in diagnosis_text("a", diagnosis))
+
+
+def test_lost_peer_before_the_end_that_the_program_reports_is_no_error():
+    lost = "node1:21:40 [0] misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remote peer node1<33412>"
+    assert read(f"{lost}\nTraining complete").healthy
+    assert not read(f"Training complete\n{lost}").healthy
+    assert not read("NCCL WARN no socket interface found\nTraining complete").healthy
