@@ -35,6 +35,13 @@ def test_cause_says_only_what_the_message_does_not(error: str, meaning: str):
     assert first.place == "/w/train.py:7"
 
 
+def test_name_that_an_installed_package_does_not_define_comes_from_its_imports():
+    error = "NameError: name 'PeftModel' is not defined"
+    assert find_cause(f"{FRAMES}{error}").cause.startswith("an installed package uses a name that it could not import")
+    own = FRAMES.partition('  File "/opt')[0]
+    assert find_cause(f"{own}{error}").cause == ""
+
+
 @pytest.mark.parametrize("code", ['raise FileExistsError("7 files")', 'if rows: raise FileExistsError("7 files")'])
 def test_exception_that_the_program_raises_itself_has_no_further_cause(code: str):
     text = FRAMES.replace('label = batch["labels"]', code)

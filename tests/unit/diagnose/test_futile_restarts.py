@@ -38,7 +38,7 @@ def rule_of(*events: Event) -> str | None:
     ("text", "code", "rule"),
     [
         ("ModuleNotFoundError: No module named 'nosuch'", 1, "module-not-found"),
-        ("ImportError: cannot import name 'x' from 'torch' (/venv/torch/__init__.py)", 1, "import-error"),
+        ("ImportError: cannot import name 'x' from 'torch' (/venv/torch/__init__.py)", 1, "name-missing"),
         ("SyntaxError: invalid syntax", 1, "python-syntax"),
         ("train.py: error: unrecognized arguments: --epoch", 2, "argument-error"),
         ("python: can't open file '/w/train.py': [Errno 2] No such file or directory", 2, "script-not-found"),

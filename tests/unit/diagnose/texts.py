@@ -96,6 +96,28 @@ MESSAGES = [
         "CPython multiprocessing/synchronize.py",
     ),
     Text(
+        "checkpoint-storage",
+        "Traceback (most recent call last):\n"
+        '  File "/w/train.py", line 5, in <module>\n'
+        '    torch.load("model.pt")\n'
+        '  File "/usr/lib/python3.11/site-packages/torch/_utils.py", line 138, in _rebuild_tensor\n'
+        "    t = torch.empty((0,), dtype=storage.dtype, device=storage._untyped_storage.device)\n"
+        "RuntimeError: Trying to resize storage that is not resizable",
+        "torch _utils.py",
+    ),
+    Text(
+        "sample-empty",
+        "Traceback (most recent call last):\n"
+        '  File "/w/train.py", line 9, in <module>\n'
+        "    data = data.map(tokenize)\n"
+        '  File "/usr/lib/python3.11/site-packages/datasets/arrow_dataset.py", line 3320, in apply_function\n'
+        "    processed_inputs = function(*fn_args, *additional_args, **fn_kwargs)\n"
+        '  File "/w/train.py", line 5, in tokenize\n'
+        '    return "<image>" in row["text"]\n'
+        "TypeError: argument of type 'NoneType' is not iterable",
+        "datasets arrow_dataset.py",
+    ),
+    Text(
         "spawn-state",
         "Traceback (most recent call last):\n"
         '  File "/w/train.py", line 9, in <module>\n'

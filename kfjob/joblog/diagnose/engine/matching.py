@@ -12,7 +12,7 @@ from functools import cache
 from ahocorasick_rs import AhoCorasick, Implementation
 from msgspec import Struct
 
-from kfjob.joblog.diagnose.engine.incidents import Incident, has_label
+from kfjob.joblog.diagnose.engine.incidents import Incident, has_label, is_library
 from kfjob.joblog.diagnose.engine.line_reports import SUCCESS_LITERALS
 from kfjob.joblog.diagnose.engine.tracebacks import CRASH_MARKERS, HEADING, TRACEBACK_MARKERS
 from kfjob.joblog.diagnose.engine.tracebacks import MAX_LINES as MAX_TRACEBACK
@@ -52,6 +52,11 @@ _MEANINGS = {
     "FileExistsError": "another rank or an earlier run has made the file or folder",
 }
 """What classes of exceptions mean, beyond what their own message says."""
+_LIBRARY_MEANINGS = {
+    "NameError": "an installed package uses a name that it could not import: its version does not fit that of another package, "
+    "or an optional package is not installed",
+}
+"""What they mean if an installed package raised them."""
 
 STEMS = (
     "rror", "xception", "raceback", "Warning", "warning", "WARN", "[W", "ailed", "annot", "c10d]", "ignal", "endezvous", "etcd",
@@ -220,10 +225,16 @@ def find_message(incident: Incident) -> str:
 def explain_class(incident: Incident) -> str:
     """Return what the class of the exception means; "" if the quoted lines say it all: the program raises it itself."""
     code = incident.frame[1].strip() if len(incident.frame) > 1 else ""
-    meaning = _MEANINGS.get(incident.name)
+    meaning = (_MEANINGS | _LIBRARY_MEANINGS if _is_in_library(incident) else _MEANINGS).get(incident.name)
     if meaning is None or _has_own_words(code):
         return "" if incident.frame or not incident.location else f"the innermost frame of the program is {incident.location}"
     return meaning
+
+
+def _is_in_library(incident: Incident) -> bool:
+    """Return whether the innermost frame of the traceback belongs to an installed package."""
+    frames = [line for line in incident.stack if 'File "' in line or ".py:" in line]
+    return bool(frames) and is_library(frames[-1])
 
 
 def _has_own_words(code: str) -> bool:

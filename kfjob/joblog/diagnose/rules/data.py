@@ -1,6 +1,6 @@
 """Data sets, tokenizers and checkpoints are missing, damaged or belong to another model."""
 
-from kfjob.joblog.diagnose.rule import Rule
+from kfjob.joblog.diagnose.rule import Role, Rule
 
 RULES = (
     Rule(
@@ -91,6 +91,19 @@ RULES = (
         cause="a row of the data has no text (None or a number), or a list where a text is expected",
         remedy="remove rows without text (`Dataset.filter`), and check the name of the column",
         pattern=r"ext input must be of type `str`|TextEncodeInput must be ",
+    ),
+    Rule(
+        id="sample-empty",
+        title="a sample of the data set has no value (None) where the program needs one",
+        cause=(
+            "a field of the row is empty, the column is missing, or a file of the sample could not be read (`cv2.imread` then "
+            "returns None)"
+        ),
+        remedy="find the row (load the data set without worker processes), and fill it or remove it (`Dataset.filter`)",
+        pattern=r"argument of type 'NoneType' is not iterable|'NoneType' object (?:is not|has no attribute)"
+        r"|object of type 'NoneType' has no len|not \"NoneType\"|NoneType found|not NoneType|and 'NoneType'",
+        stack=("datasets/arrow_dataset.py", "multiprocess/pool.py", "_utils/fetch.py", "_utils/collate.py"),
+        role=Role.SUSPECT,
     ),
     Rule(
         id="text-encoding",

@@ -14,6 +14,15 @@ RULES = (
         pattern=r"[Ww]eights only load failed|WeightsUnpickler error|Unsupported global: GLOBAL",
     ),
     Rule(
+        id="checkpoint-storage",
+        title="the checkpoint holds only a part of a tensor's data",
+        cause="it was saved sharded (FSDP or ZeRO without the full state dict), or the file is incomplete or damaged",
+        remedy="save the full state dict (or consolidate the shards), or copy the file again and compare its size",
+        # torch/_utils.py _rebuild_tensor, torch/csrc/generic/serialization.cpp
+        pattern=r"resize storage that is not resizable|storage has wrong byte size|unexpected EOF, expected \d+ more bytes",
+        stack=("serialization.py", "torch/_utils.py"),
+    ),
+    Rule(
         id="torch-load-blocked",
         title="transformers refuses to load pickled weights with this torch",
         cause="`torch.load` is not safe before torch 2.6, so transformers loads only safetensors with it",
@@ -101,6 +110,8 @@ RULES = (
         unless=("EOF when reading a line",),  # of `input()`
         pattern=r"EOFError: |UnicodeDecodeError|[Nn]ot a gzip|Compressed file ended|cannot identify image file"
         r"|image file is truncated|broken data stream when reading image|broken PNG file"
+        # FFmpeg libavutil/error.c AVERROR_INVALIDDATA, libavformat/mov.c; torchcodec SingleStreamDecoder.cpp
+        r"|Invalid data found when processing input|moov atom not found|No valid stream found in input file"
         r"|Truncated File Read|DECORDError: |tarfile\.ReadError|av\.error\.InvalidDataError|LibsndfileError"
         r"|UnpicklingError: (?:pickle data was truncated|invalid load key)",
         role=Role.SUSPECT,
@@ -138,15 +149,17 @@ RULES = (
         ),
         local_remedy="log in again (`aws sso login`, `gcloud auth application-default login`), or check the rights",
         pattern=r"(?P<what>Unable to locate credentials|NoCredentialsError|AccessDenied|ExpiredToken|InvalidAccessKeyId"
-        r"|SignatureDoesNotMatch"
-        r"|DefaultCredentialsError|operation: Forbidden|AuthorizationFailure)",
+        r"|SignatureDoesNotMatch|DefaultCredentialsError|AuthorizationFailure"
+        # the answer to a HEAD request has no body, so botocore knows only its status (botocore/parsers.py)
+        r"|An error occurred \(40[013]\) when calling the \w+ operation[^\n]*|(?:ExpiredToken|InvalidToken|RequestExpired)\w*)",
     ),
     Rule(
         id="bucket-object-missing",
         title="a bucket or an object in the cloud storage does not exist",
-        cause="the name or the region is wrong: {what}",
+        cause="the name or the region is wrong, or the role may not list the bucket: {what}",
         remedy="check the URL with `aws s3 ls` (or `gsutil ls`) and the same role",
-        pattern=r"(?P<what>NoSuchBucket|NoSuchKey|operation: Not Found|PermanentRedirect)",
+        pattern=r"(?P<what>NoSuchBucket|NoSuchKey|operation: Not Found|PermanentRedirect"
+        r"|\(404\) when calling the \w+ operation|(?:s3|gs|oci|azure|r2)://\S+ not found\b|The specified blob does not exist)",
     ),
     Rule(
         id="checkpoint-device",

@@ -76,9 +76,22 @@ RULES = (
         title="an inference engine or a Ray actor ended",
         cause="the message only repeats that a process below it has failed",
         remedy="see the first error above it, in the log of the engine or of the worker",
-        pattern=r"Engine core initialization failed|EngineDeadError|ActorDiedError|WorkerCrashedError|RayTaskError",
+        pattern=r"Engine core initialization failed|EngineDeadError|ActorDiedError|WorkerCrashedError|RayTaskError"
+        r"|RayActorError|TrainingFailedError",
         role=Role.SYMPTOM,
         wraps=True,
+    ),
+    Rule(
+        id="ray-node-died",
+        title="a node of the Ray cluster died",
+        cause=(
+            "Ray lost the node of an actor or a task: its pod or machine was preempted, evicted or out of memory, or its "
+            "raylet ended"
+        ),
+        remedy="look at the pod with the address in the message, at its node and its raylet.out; then start the job anew",
+        # ray exceptions.py RayActorError, NodeDiedError; gcs_node_manager.cc
+        pattern=r"because its node has died|NodeDiedError|has been marked dead because the detector",
+        role=Role.SUSPECT,
     ),
     Rule(
         id="ray-memory",

@@ -63,10 +63,21 @@ RULES = (
         title="two packages do not fit together: {what}",
         cause="the code was written for another version of the library that it calls",
         remedy="pin the versions that the program was tested with (`pip freeze` where it works)",
-        pattern=(
-            r"AttributeError: (?P<what>module '[^']*' has no attribute '[^']*')"
-            r"|TypeError: (?P<what2>[^\n]*unexpected keyword argument '\w+')"
+        pattern=r"TypeError: (?P<what>[^\n]*unexpected keyword argument '\w+')",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="module-attribute",
+        title="the installed `{module}` has no `{missing}`, which another package or the program uses",
+        cause=(
+            "the code was written for another version of `{module}` (newer ones remove names, older ones lack them), or a file "
+            "or folder of that name hides the package"
         ),
+        remedy=(
+            "pin `{module}` to a version that has it (`pip freeze` where the program works), or update the package whose file "
+            "the traceback shows last"
+        ),
+        pattern=r"AttributeError: (?:partially initialized )?module '(?P<module>[^']*)' has no attribute '(?P<missing>[^']*)'",
         role=Role.SUSPECT,
     ),
     Rule(

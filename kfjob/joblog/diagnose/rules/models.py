@@ -122,8 +122,8 @@ RULES = (
         id="parallel-sizes",
         title="the parallel sizes do not fit the job or the model",
         cause=(
-            "world size, tensor, pipeline, context and expert parallel sizes, attention heads and layers must divide each "
-            "other: {what}"
+            "the world size (nodes times processes) must be a multiple of the product of the parallel sizes, and the attention "
+            "heads, layers and hidden size multiples of those that divide them: {what}"
         ),
         remedy=(
             "choose `nodes` times `processes_per_node` as a multiple of the product of the parallel sizes, and sizes that "

@@ -37,11 +37,33 @@ RULES = (
         pattern=r"ibv_(?:modify_qp|query_gid|open_device|query_port)\w* failed",
     ),
     Rule(
+        id="nccl-ib-event",
+        title="a network card reports `{what}`",
+        cause=(
+            "the card rejected a request of its peer or failed: the ports of the two nodes differ (MTU, firmware, drivers), "
+            "or the card or its driver is broken"
+        ),
+        remedy=(
+            "compare both nodes' ports (`ibv_devinfo -v`, `ip link`): MTU, firmware and driver must be the same; `dmesg` of "
+            "the node shows errors of the card"
+        ),
+        # net_ib.cc ncclIbAsyncThreadMain; rdma-core libibverbs/enum_strs.c ibv_event_type_str
+        pattern=r"Got async (?:fatal )?event ?: (?P<what>[^\n]*(?:work queue|catastrophic) error)",
+    ),
+    Rule(
+        id="nccl-ib-port",
+        title="the link of a network card went down",
+        cause="the card reports an error of its port: a cable, a transceiver or a switch port fails, so packets are lost",
+        remedy="check the cable, the switch port and the link's counters on the node with this log (`ibstat`, `ethtool -S`)",
+        pattern=r"Got async (?:fatal )?event ?: port error",
+    ),
+    Rule(
         id="nccl-ib-completion",
         title="an RDMA transfer failed (status {status})",
         cause=(
             "status 12: the network card of the peer did not acknowledge in time, so a link, a switch, or the peer's node is "
-            "at fault; 5: the connection was torn down"
+            "at fault; 5: the connection was torn down; 9 to 11: the peer's card rejected the request, usually because the "
+            "ports of the two nodes differ (MTU, firmware, drivers)"
         ),
         remedy=(
             "check the node of the peer that the message names and its links (`ibstat`, switch counters); raise "

@@ -2,7 +2,27 @@
 
 from kfjob.joblog.diagnose.rule import IncidentKind, Role, Rule, Severity, Subject
 
+_NAMESPACES = {"azure", "google", "hydra_plugins", "mpl_toolkits", "nvidia", "opentelemetry", "ruamel", "sphinxcontrib", "zope"}
+"""Names that several packages share: one of these packages may be missing."""
+
 RULES = (
+    Rule(
+        id="submodule-missing",
+        futile_after=1,
+        title="package `{module}` is there, but has no module `{rest}`",
+        cause=(
+            "the code that imports it was written for another version of `{module}` (newer ones remove modules, older ones "
+            "lack them), or another package or folder with this name is found first"
+        ),
+        remedy=(
+            "install versions of `{module}` and of the importing package that fit together (upgrade the package whose file "
+            "the traceback shows last, or pin `{module}`); `python -c 'import {module}; print({module}.__path__)'` shows "
+            "which one is found"
+        ),
+        # the import of the parent comes first, and names the parent if it fails (importlib/_bootstrap.py)
+        pattern=r"(?:ModuleNotFoundError|ImportError): No module named '(?P<module>\w+)\.(?P<rest>[\w.]+)'",
+        condition=lambda values: values["module"] not in _NAMESPACES,
+    ),
     Rule(
         id="module-not-found",
         futile_after=1,
@@ -15,6 +35,21 @@ RULES = (
         local_remedy="install it with `pip install {package}`; for your own code, set `PYTHONPATH` or the working directory",
         pattern=r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<name>[\w.]+)"
         r"|: No module named (?P<name2>[\w.]+)$",
+    ),
+    Rule(
+        id="name-missing",
+        futile_after=1,
+        title="the installed `{module}` has no `{missing}`, which another package or the program imports",
+        cause=(
+            "two packages do not fit together: the importing code was written for another version of `{module}`, or a file or "
+            "folder of that name hides the package"
+        ),
+        remedy=(
+            "install versions that fit together: upgrade the package whose file the traceback shows last, or pin `{module}` to "
+            "a version that has the name (`pip freeze` where the program works)"
+        ),
+        pattern=r"cannot import name '(?P<missing>\w+)' from '(?P<module>\w+)",
+        unless=("circular import",),
     ),
     Rule(
         id="import-error",
@@ -63,7 +98,8 @@ RULES = (
         title="the program does not accept its arguments",
         cause="{what}",
         remedy="compare `command` or `train` with the program's `--help`",
-        pattern=r"[Ee]rror: (?P<what>unrecognized arguments:.*|the following arguments are required:.*|argument .*"
+        pattern=r"[Ee]rror: (?P<what>unrecognized arguments:.*|the following arguments are required:.*"
+        r"|argument (?:-\S+|\w+)(?:, -\S+)*: .*"
         r"|Some specified arguments are not used by .*|No such option.*|ambiguous option.*|Missing option.*)",
     ),
     Rule(

@@ -38,7 +38,7 @@ RULES = (
         cause="the configuration declares it as mandatory (`???`) or refers to another value that is not set",
         remedy="set it in `command` (`{name}=VALUE`), in the configuration file, or in `env` if it is an environment variable",
         pattern=(
-            r"MissingMandatoryValue: Missing mandatory value: (?P<name>[\w.]+)"
+            r"Missing mandatory value: (?P<name>[\w.]+)"
             r"|Interpolation key '(?P<name2>[^']*)' not found"
             r"|Environment variable '(?P<name3>\w+)' not found"
         ),
@@ -146,7 +146,8 @@ RULES = (
         remedy="add `pip install -U {name}` to the Dockerfile, then run `kfjob push-image`",
         local_remedy="run `pip install -U {name}`",
         pattern=r"(?:Import|Value|Runtime)Error: [^\n]*requires? `(?P<name3>[\w-]+)`[^\n]* to be installed"
-        r"|ImportError: [^\n]*requires? the latest version of (?P<name2>[\w-]+)"
+        r"|ImportError: [^\n]*requires? the (?:latest version of )?(?P<name2>[\w-]+)(?: library|[\s.]*$)"
+        r"|ImportError: [^\n]*[Pp]lease install [`'\"](?P<name4>[A-Za-z][\w.\[\]-]*\w\]?)[`'\"]"
         r"|(?:ImportError|ModuleNotFoundError|RuntimeError|ValueError): [^\n]*pip3? install (?:-U |--upgrade )?[`'\"]?"
         r"(?P<name>[A-Za-z][\w.\[\]-]*\w\]?)",
     ),

@@ -20,6 +20,18 @@ RULES = (
         r"|conditioned on metric `(?P<name2>[^`]+)` which is not",
     ),
     Rule(
+        id="lightning-configuration",
+        futile_after=2,
+        title="Lightning refuses the configuration: {what}",
+        cause=(
+            "Lightning checks the module, its hooks, the data and the Trainer's arguments: one is missing, contradicts "
+            "another, or was written for another version of Lightning or torch"
+        ),
+        remedy="change what the message names; if it worked before, pin the versions of Lightning and torch of that time",
+        pattern=r"MisconfigurationException: (?P<what>[^\n.]{1,160})",  # lightning/fabric/utilities/exceptions.py
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="not-registered",
         futile_after=2,
         title="`{name}` is not registered",
