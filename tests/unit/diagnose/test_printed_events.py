@@ -44,3 +44,22 @@ def test_problem_of_a_start_that_a_later_event_shows_as_overcome_is_no_error():
 def test_line_of_a_program_is_no_event():
     diagnosis, _ = examine(lines("Warning Evicted 5 entries of the cache: Pod ephemeral local storage usage exceeds"))
     assert diagnosis.healthy
+
+
+def test_reason_of_the_last_state_of_a_container_is_the_cause():
+    diagnosis, _ = examine(
+        lines("""
+    State:          Waiting
+      Reason:       CrashLoopBackOff
+    Last State:     Terminated
+      Reason:       OOMKilled
+      Exit Code:    137
+""")
+    )
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "out-of-memory"
+
+
+def test_reasons_of_a_healthy_pod_are_no_error():
+    diagnosis, _ = examine(lines("    State:          Terminated\n      Reason:       Completed\n      Exit Code:    0"))
+    assert diagnosis.healthy

@@ -60,7 +60,8 @@ _LIBRARY_MEANINGS = {
 
 STEMS = (
     "rror", "xception", "raceback", "Warning", "warning", "WARN", "[W", "ailed", "annot", "c10d]", "ignal", "endezvous", "etcd",
-    "illed", "enied", "No such", "ffer", "Normal  ", "py_callstack", '", line ', "╰─", "  time  ", "time      :", "]:W",
+    "illed", "enied", "No such", "ffer", "Normal  ", "Reason:  ", "py_callstack", '", line ', "╰─", "  time  ",
+    "time      :", "]:W",
 )  # fmt: skip
 """Literals of lines without a rule: exceptions, frames, boxes, warnings, events that kubectl prints, and times in
 torchrun's summary. They also stand in most literals of the rules, and replace those."""

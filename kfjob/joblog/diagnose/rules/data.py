@@ -93,6 +93,18 @@ RULES = (
         pattern=r"ext input must be of type `str`|TextEncodeInput must be ",
     ),
     Rule(
+        id="batch-no-tensor",
+        title="the fields of a batch cannot become a tensor",
+        cause="a field holds text or nested lists where numbers are needed, or the samples have different lengths",
+        remedy=(
+            "remove the text columns after tokenising (`remove_columns=`), and pad the samples: a collator with padding, or "
+            "`padding=True, truncation=True`"
+        ),
+        # transformers tokenization_utils_base.py convert_to_tensors; torch/csrc/utils/tensor_new.cpp
+        pattern=r"Unable to create tensor, you should probably|too many dimensions 'str'"
+        r"|expected sequence of length \d+ at dim",
+    ),
+    Rule(
         id="sample-empty",
         title="a sample of the data set has no value (None) where the program needs one",
         cause=(

@@ -78,4 +78,24 @@ RULES = (
         role=Role.SYMPTOM,
         wraps=True,
     ),
+    Rule(
+        id="mpi-slots",
+        futile_after=1,
+        title="mpirun has fewer slots than processes to start",
+        cause="the hosts of `-H` or of the host file have fewer slots than `-np` asks for: a host without a number has one",
+        remedy="give each host its number of processes (`-H HOST:8`, `slots=8` in the host file), or lower `-np`",
+        pattern=r"not enough slots available in the system",  # Open MPI rmaps/base/help-orte-rmaps-base.txt
+    ),
+    Rule(
+        id="mpi-daemon",
+        title="mpirun lost a daemon on another host, or could not start it",
+        cause=(
+            "the pod or the node of that host ended, its address cannot be reached or resolved, ssh is refused, or Open MPI is "
+            "not installed there at the same path"
+        ),
+        remedy="check the pod of the host that the message names, then `ssh HOST orted --version` from the launcher",
+        # Open MPI orte/mca/errmgr and plm/base, help-errmgr-base.txt and help-plm-base.txt
+        pattern=r"[OP]RTE has lost communication with a remote daemon|[OP]RTE was unable to reliably start one or more daemons",
+        role=Role.SUSPECT,
+    ),
 )
