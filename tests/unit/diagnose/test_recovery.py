@@ -370,3 +370,13 @@ def test_lost_peer_before_the_end_that_the_program_reports_is_no_error():
     assert read(f"{lost}\nTraining complete").healthy
     assert not read(f"Training complete\n{lost}").healthy
     assert not read("NCCL WARN no socket interface found\nTraining complete").healthy
+
+
+@pytest.mark.parametrize("message", [
+    "/app/start.sh: line 3: nvidia-smi: command not found",
+    "/data/a.mp4: Invalid data found when processing input",
+])  # fmt: skip
+def test_message_before_steps_and_the_end_that_the_program_reports_is_no_error(message: str):
+    assert read(f"{message}\nstep 10 loss 2.9\nstep 20 loss 2.8\nTraining complete").healthy
+    assert not read(f"{message}\nTraining complete").healthy
+    assert not read(f"step 10 loss 2.9\nstep 20 loss 2.8\n{message}\nTraining complete").healthy

@@ -76,14 +76,14 @@ def _continued(job: JobEvidence, pod: PodHistory, occurrence: Occurrence) -> boo
     has_success = pod.success is not None and pod.success.order > occurrence.order
     if occurrence.in_previous_container:
         return False
-    if not (occurrence.in_exception or in_script):  # of messages, only the loss of a peer says that the process may go on
-        is_effect = occurrence.rule.role is Role.CONSEQUENCE
-        return is_effect and is_alone and has_success and not _ended_badly(pod, occurrence)
+    readings = pod.readings - occurrence.mark.readings if occurrence.mark else 0
+    if not (occurrence.in_exception or in_script):  # a script may report success although its program failed
+        shows_success = has_success and (readings > 0 or occurrence.rule.role is Role.CONSEQUENCE)
+        return is_alone and shows_success and not _ended_badly(pod, occurrence)
     if in_script and any(_ends_process(other) and other.order > occurrence.order for other in pod.symptoms.occurrences()):
         return True
     if occurrence.in_exception and any(_supersedes(pod, other, occurrence) for other in pod.symptoms.occurrences()):
         return True
-    readings = pod.readings - occurrence.mark.readings if occurrence.mark else 0
     needed = 1 if in_script else MIN_LATER_READINGS if is_alone else RECOVERY_READINGS
     has_progress = readings >= needed and (is_alone or not _has_times(job))
     return (has_success or has_progress) and not _ended_badly(pod, occurrence)
