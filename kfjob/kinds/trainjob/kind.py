@@ -218,7 +218,7 @@ class TrainJob(JobKind):
 
 
 def _is_foreign(patch: JsonMapping) -> bool:
-    return patch["manager"] != trainer_api.PATCH_MANAGER
+    return bool(patch["manager"] != trainer_api.PATCH_MANAGER)
 
 
 def _find_start(job: JsonMapping) -> int | None:
