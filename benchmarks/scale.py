@@ -52,7 +52,7 @@ def most_connections(argv: Sequence[str], env: dict[str, str]) -> int:
 
 def main() -> None:
     """Measure, and print the figures."""
-    workers = int(sys.argv[1]) if len(sys.argv) > 1 else 256
+    workers = next((int(word) for word in sys.argv[1:] if word.isdecimal()), 256)
     kind = find_kind("TrainJob" if "trainjob" in sys.argv else "PyTorchJob")
     printer = workers * 2 // 3
     pod = name_pod(kind.name, "many", printer)

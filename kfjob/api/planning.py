@@ -29,7 +29,7 @@ def plan_job(loaded: LoadedSpec, target: Target, *, launch: str | None = None, s
     Raises:
         SpecError: every problem of the spec, with its position in the text.
     """
-    target, origin, reason = target.choose_kind(loaded.spec.target)
+    target, origin, reason = target.choose_kind(loaded.spec.wanted_target)
     context = make_context(target, launch=launch, start_folder=start_folder)
     context = replace(context, kind_origin=origin, kind_reason=reason)
     plan, objects = compile_spec(loaded.spec, loaded.positions, context, target.job_kind)

@@ -68,7 +68,8 @@ def import_pytorchjob(
     FILE is a manifest, or `-` for standard input, for example from `kubectl get pytorchjob JOB -o yaml`. The job may be inside
     another object, such as an AppWrapper, a Katib Experiment or an Argo Workflow.
     """
-    from kfjob.api.specs.imports import change_kind, import_manifest
+    from kfjob.api.specs.imports import import_manifest
+    from kfjob.api.specs.kind_change import change_kind
     from kfjob.kinds.manifests import JobChoice
 
     conversion = import_manifest(read_text(file, "manifest"), file=file, choice=JobChoice(name=name, path=at))
@@ -86,8 +87,8 @@ def import_trainjob(*, file: str, name: str | None, kind: TargetName | None, out
     FILE is a manifest, or `-` for standard input. The pods of a TrainJob are those of its runtime: put both into one file, for
     example with `kubectl get trainjob/JOB clustertrainingruntime/RUNTIME -o yaml`.
     """
-    from kfjob.api.specs.imports import change_kind
     from kfjob.api.specs.imports import import_trainjob as convert
+    from kfjob.api.specs.kind_change import change_kind
 
     conversion = convert(read_text(file, "manifest"), file=file, name=name)
     _print(change_kind(conversion, kind) if kind else conversion, output)

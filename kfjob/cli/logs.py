@@ -180,6 +180,7 @@ def logs(
     pod that prints the progress, also when another pod takes over. The lines of torchrun's agents are left out.
     """
     from kfjob.api.logs.agents import AgentFilter
+    from kfjob.api.view import read_view
 
     selection = options.selection()
     options.check()
@@ -190,6 +191,8 @@ def logs(
     has_agents = options.agents or output != "default" or options.container != TRAINING_CONTAINER
     agents = None if has_agents else AgentFilter(line_format.includes)
     pods, lines = _select_lines(reader, options, selection, line_format, agents)
+    if not (pods or options.follow or options.first_error):
+        notify(f"`{reader.ref.name}` has {read_view(reader, with_events=True).missing_pods or 'no pods'}")
     try:
         LogPrinter(line_format, pods, out, notify).write(lines, live=options.follow)
     finally:
@@ -227,7 +230,6 @@ def _read_lines(
     from kfjob.api.logs.merge import read_logs, select_pods
     from kfjob.api.logs.selection import PodSelection
     from kfjob.api.master.cache import find_master
-    from kfjob.api.view import read_view
 
     if options.first_error:
         return (), _lines_around_first_error(reader, log_range)
@@ -240,8 +242,6 @@ def _read_lines(
     if options.follow:
         may_grow = not (selection.pods or selection.ranks)
         return [*pods, *reader.config.workers] if may_grow else pods, follow_logs(reader, selection, log_range)
-    if not pods:
-        notify(f"`{reader.ref.name}` has {read_view(reader, with_events=True).missing_pods or 'no pods'}")
     return pods, read_logs(reader, selection, log_range)
 
 

@@ -122,7 +122,7 @@ class KubernetesBackend:
         try:
             return self._client.change(requests.create(manifest, dry_run=True))
         except Refused as err:  # a dry run creates no prerequisites; the server has checked the schema before it refuses
-            if is_job(manifest) and get_kind(manifest).is_prerequisite_missing(err.cause or ""):
+            if is_job(manifest) and get_kind(manifest).lacks_only_prerequisite(manifest, err.cause or ""):
                 return manifest
             raise
 

@@ -89,8 +89,14 @@ class LiveObjects:
         return changes
 
     def _find_job_changes(self, live: JsonObject) -> list[FieldChange]:
-        request = requests.dry_run_replace(self.job, resource_version=read_version(live))
-        return list_job_changes(self.kind, live, self.client.call(request))
+        job = self.kind.adopt_live_fields(self.job, live)
+        try:
+            new = self.client.call(requests.dry_run_replace(job, resource_version=read_version(live)))
+        except Refused as err:
+            if not self.kind.refuses_change(err.cause or ""):
+                raise
+            new = {"metadata": job["metadata"], "spec": {**live["spec"], **job["spec"]}}
+        return list_job_changes(self.kind, live, new)
 
     def _find_other_changes(self, item: JsonObject, live: JsonObject | None) -> list[FieldChange]:
         name = f"{item['kind']}/{describe_name(item)}"

@@ -173,8 +173,16 @@ class JobKind(ABC):
         """Return the id that `find_job_id` returns for the pods of a job: its uid, unless its pods do not carry that."""
         return uid
 
-    def is_prerequisite_missing(self, refusal: str) -> bool:  # noqa: ARG002 - a kind may need no other object
-        """Return whether the controller refuses a job only because its prerequisites do not exist yet."""
+    def adopt_live_fields(self, job: JsonObject, live: JsonMapping) -> JsonObject:  # noqa: ARG002 - a kind may have no such fields
+        """Return the manifest of a job with what other controllers have written into the spec of the live job."""
+        return job
+
+    def refuses_change(self, refusal: str) -> bool:  # noqa: ARG002 - a controller may take every change
+        """Return whether the API server or the controller refuses a change only because the job exists already."""
+        return False
+
+    def lacks_only_prerequisite(self, job: JsonMapping, refusal: str) -> bool:  # noqa: ARG002 - a kind may need no other object
+        """Return whether the controller refuses a job only because the prerequisites that kfjob makes do not exist yet."""
         return False
 
     def find_store(self, job: JsonMapping) -> str:  # noqa: ARG002 - a kind may have no rendezvous in a store

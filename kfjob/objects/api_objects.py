@@ -5,6 +5,7 @@ Sources: Kueue v0.14 (pkg/controller/constants, apis/kueue/v1beta1).
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 from kfjob.base.common_types import JsonMapping
@@ -54,6 +55,11 @@ KEYS_OF_KFJOB = frozenset(
 )
 """The labels and annotations that kfjob adds to every job."""
 
+POD_GROUPS = "podgroups"
+POD_GROUP_VERSIONS = MappingProxyType(
+    {"scheduler-plugins": "scheduling.x-k8s.io/v1alpha1", "volcano": "scheduling.volcano.sh/v1beta1"}
+)
+"""The APIs of the pod groups of each gang scheduler."""
 KUEUE_API_VERSIONS = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
 """The versions that kfjob can read, the newest first: Kueue 0.15 to 0.19 serve both, 0.20 does not serve v1beta1."""
 KUEUE_VISIBILITY_VERSIONS = ("visibility.kueue.x-k8s.io/v1beta2", "visibility.kueue.x-k8s.io/v1beta1")

@@ -170,8 +170,8 @@ ObjectName = Annotated[str, AfterValidator(_check_object_name)]
 
 
 def _check_runtime_name(value: str) -> str:
-    kind, _, name = value.rpartition("/")
-    if kind not in ("", "trainingruntime") or not names.DNS_1123_SUBDOMAIN.fullmatch(name):
+    kind, slash, name = value.rpartition("/")
+    if kind != ("trainingruntime" if slash else "") or not names.DNS_1123_SUBDOMAIN.fullmatch(name):
         hint = "write the name of a ClusterTrainingRuntime, or `trainingruntime/NAME`"
         raise field_error("runtime", f"`{value}` is not the name of a runtime", hint=hint)
     return value

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from kfjob.base.capabilities import TargetName
+from kfjob.base.capabilities import AUTO_TARGET, TargetName
 from kfjob.joblog.progress.pattern import PROGRESS_GROUPS
 from kfjob.shell.commands import Launcher
 from kfjob.spec import instances
@@ -69,8 +69,8 @@ class JobFields(SpecModel, defer_build=True):
     )
     runtime: RuntimeName | None = Field(
         default=None,
-        description="Runtime of Kubeflow Trainer that exists, for a TrainJob: the name of a ClusterTrainingRuntime with the "
-        "policy `torch`, or `trainingruntime/NAME`; default: kfjob makes a runtime for the job",
+        description="Existing runtime of Kubeflow Trainer, for a TrainJob: name of a ClusterTrainingRuntime with the policy "
+        "`torch`, or `trainingruntime/NAME`; default: kfjob makes a runtime for the job",
     )
     image: str | None = Field(default=None, description="Container image; ignored by the local backend")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
@@ -165,6 +165,11 @@ class JobFields(SpecModel, defer_build=True):
         description="Regular expression for the progress lines of `command`, if it is not a known trainer; it has a named "
         f"group `step` or `loss`, and may have others of {', '.join(PROGRESS_GROUPS)} (docs/reference/progress.md)",
     )
+
+    @property
+    def wanted_target(self) -> TargetName | None:
+        """The kind of job that the spec asks for; only a TrainJob has a `runtime`."""
+        return "trainjob" if self.runtime and self.target in {None, AUTO_TARGET} else self.target
 
     @property
     def is_dynamic(self) -> bool:

@@ -10,6 +10,10 @@ from kfjob.base.errors import Problem
 Path = tuple[str | int, ...]
 
 
+_MAX_DIGITS = 9
+"""Digits of the index of an item; a longer number is a name."""
+
+
 def join_path(path: Path) -> str:
     """Return a path as users write it: `volumes.0.name`."""
     return ".".join(str(part) for part in path)
@@ -17,7 +21,8 @@ def join_path(path: Path) -> str:
 
 def parse_path(text: str) -> Path:
     """Return the path that a text such as `volumes.0.name` stands for."""
-    return tuple(int(part) if part.isdecimal() else part for part in text.split(".")) if text else ()
+    parts = text.split(".") if text else ()
+    return tuple(int(part) if part.isdecimal() and len(part) <= _MAX_DIGITS else part for part in parts)
 
 
 @dataclass(frozen=True)

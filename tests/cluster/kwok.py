@@ -34,7 +34,7 @@ CACHE = Path(os.environ.get("KFJOB_CLUSTER_CACHE", Path.home() / ".cache/kfjob/c
 HOST_IP = "10.201.0.1"  # the machine, as in tests/cluster/harness/settings.sh
 KEY = "kfjob.dev/kwok"
 PODS_PER_NODE = 110
-_NOBODY = "kueue.x-k8s.io/multikueue"
+_OTHER_MANAGER = "kueue.x-k8s.io/multikueue"
 """The manager of a job that no controller of this cluster touches."""
 
 Line = tuple[int, str]
@@ -101,13 +101,13 @@ class Kwok:
         metadata = {"name": name, "namespace": self.space.name}
         running: dict[str, Any]
         if kind == operator_api.KIND:
-            spec = {"runPolicy": {"managedBy": _NOBODY}, "pytorchReplicaSpecs": {"Worker": _worker(workers)}}
+            spec = {"runPolicy": {"managedBy": _OTHER_MANAGER}, "pytorchReplicaSpecs": {"Worker": _worker(workers)}}
             condition = {"type": "Running", "status": "True", "lastTransitionTime": _now()}
             running = {"conditions": [condition], "startTime": _now()}
         else:
             self._send("POST", trainer_api.RUNTIME_RESOURCE, "", _runtime(metadata))
             reference = {"kind": trainer_api.RUNTIME_KIND, "name": name}
-            spec = {"managedBy": _NOBODY, "runtimeRef": reference, "trainer": {"numNodes": workers}}
+            spec = {"managedBy": _OTHER_MANAGER, "runtimeRef": reference, "trainer": {"numNodes": workers}}
             counts = {"active": 1, "ready": 1, "succeeded": 0, "failed": 0, "suspended": 0}
             running = {"jobsStatus": [{"name": trainer_api.NODE, **counts}]}
         job_kind = find_kind(kind)
@@ -130,7 +130,11 @@ class Kwok:
                 operator_api.LABEL_REPLICA_INDEX: str(index),
             }
             if kind.name == operator_api.KIND
-            else {trainer_api.LABEL_JOBSET: ref.name, trainer_api.INDEX: str(index)}
+            else {
+                trainer_api.LABEL_JOBSET: ref.name,
+                trainer_api.LABEL_REPLICATED_JOB: trainer_api.NODE,
+                trainer_api.INDEX: str(index),
+            }
         )
         return {
             "metadata": {

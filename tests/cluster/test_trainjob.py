@@ -19,7 +19,7 @@ import yaml
 
 import kfjob
 from kfjob.api.settings import Settings
-from kfjob.base.errors import AlreadyExists
+from kfjob.base.errors import AlreadyExists, SpecError
 from kfjob.cluster import requests
 from kfjob.joblog.events import JobPhase, LogLine
 from kfjob.joblog.master.evidence import Confidence
@@ -78,9 +78,15 @@ def make_spec(own: Space, name: str, command: list[str] | None = None, **fields:
     }
 
 
-def test_job_is_followed_stopped_and_resumed(own: Space, settings: Settings):
+def test_job_is_followed_stopped_and_resumed(own: Space, settings: Settings, tmp_path: Path):
     program = ["torchrun", "--no-python", "python3", "-c", PROGRAM, f"/data/{own.name}-steps", "100000"]
-    run = kfjob.submit(make_spec(own, "train", program), settings=settings)
+    spec = make_spec(own, "train", program)
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(spec))
+    shell = Shell(own, tmp_path)
+    assert "the API server accepts TrainJob `train`" in shell("preflight", "train.yaml")
+    run = kfjob.submit(spec, settings=settings)
+    shell("diff", "train.yaml")
+    assert "spec.trainer.env[A]  (needs a new launch)" in shell("diff", "train.yaml", "--set", "env.A=1", code=1)
     master = check_launch(run, step=3)
     with pytest.raises(AlreadyExists):
         kfjob.submit(make_spec(own, "train", ["true"]), settings=settings)
@@ -128,6 +134,13 @@ def test_job_of_a_runtime_of_the_cluster(own: Space, settings: Settings, tmp_pat
     with shared_runtime(own, name, {"numNodes": 1, "torch": {}}, tmp_path):
         run = kfjob.submit(make_spec(own, "train", program, **fields), settings=settings)
         check_launch(run, step=3)
+        with pytest.raises(SpecError, match="there is no TrainingRuntime `nope`"):
+            kfjob.submit(
+                make_spec(own, "train", program, **fields | {"runtime": "trainingruntime/nope"}),
+                settings=settings,
+                replace=True,
+            )
+        assert run.snapshot().job.phase is JobPhase.RUNNING
         check_launch(run.relaunch(timeout=60))
         kfjob.stop("train", settings=settings, timeout=60)
         runtimes = script("kubectl", "get", "clustertrainingruntimes", "-o", "name")

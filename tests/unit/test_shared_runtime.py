@@ -75,14 +75,17 @@ def test_pods_are_read_from_the_patch_and_avoid_nodes_in_it():
             ["pod.init_containers", "pod.working_dir"],
         ),
         ({"image_pull_policy": "Always", "restarts": {"policy": "OnFailure"}}, ["image_pull_policy", "restarts.policy"]),
-        ({"elastic": {"min": 1, "max": 3}, "run": {"backoff_limit": 3}}, ["run.backoff_limit", "elastic"]),
+        ({"elastic": {"min": 1, "max": 3}, "run": {"backoff_limit": 3}}, ["elastic", "run.backoff_limit"]),
         ({"rendezvous": "etcd"}, ["rendezvous"]),
         ({"rendezvous": {"backend": "static", "port": 4}}, ["rendezvous.port"]),
         (
             {"scheduling": {"gang": {"scheduler": "volcano"}, "priority_class": "p"}},
-            ["scheduling.priority_class", "scheduling.gang"],
+            ["scheduling.gang", "scheduling.priority_class"],
         ),
         ({"runtime": "trainingruntime/train"}, ["runtime"]),
+        ({"env": {"PET_NNODES": "5", "MINE": "1"}}, ["env.PET_NNODES"]),
+        ({"processes_per_node": "cpu"}, ["processes_per_node"]),
+        ({"pod": {"sidecars": [{"name": "a", "image": "b"}]}}, ["pod.sidecars"]),
     ],
 )
 def test_what_a_job_cannot_change_in_a_runtime_is_an_error(fields: dict[str, Any], paths: list[str]):
@@ -97,22 +100,38 @@ def test_a_pytorchjob_has_no_runtime():
         compile_job("PyTorchJob")
 
 
-@pytest.mark.parametrize("name", ["clustertrainingruntime/a", "a/b/c", "Big", "trainingruntime/"])
+@pytest.mark.parametrize("name", ["clustertrainingruntime/a", "a/b/c", "Big", "trainingruntime/", "/x"])
 def test_names_of_runtimes(name: str):
     with pytest.raises(SpecError, match="is not the name of a runtime"):
         compile_job(runtime=name)
+
+
+def make_runtime(policy: dict[str, Any] | None, *, name: str = "node", label: str = "trainer", **more: Any) -> dict[str, Any]:
+    container = {"name": more.pop("container", "node"), "image": "r:1"} | more.pop("own", {})
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": label}
+    template = {"metadata": {"labels": labels}, "spec": {"template": {"spec": {"containers": [container]}}}}
+    jobs = {"replicatedJobs": [{"name": name, "template": template}], **more}
+    return {"spec": {"mlPolicy": policy, "template": {"spec": jobs}}}
+
+
+TORCH: dict[str, Any] = {"torch": {}}
 
 
 @pytest.mark.parametrize(
     ("runtime", "title"),
     [
         (None, "there is no ClusterTrainingRuntime `torch-distributed`"),
-        ({"spec": {"mlPolicy": {"numNodes": 1}}}, "does not have the policy `torch`"),
-        ({"spec": {}}, "does not have the policy `torch`"),
-        ({"spec": {"mlPolicy": {"torch": {}}}}, ""),
+        (make_runtime({"numNodes": 1}), "does not have the policy `torch`"),
+        (make_runtime(None), "does not have the policy `torch`"),
+        (make_runtime(TORCH, name="worker"), "has no replicated job `node`"),
+        (make_runtime(TORCH, label="dataset-initializer"), "has no replicated job `node`"),
+        (make_runtime(TORCH, container="main"), "has no container `node`"),
+        (make_runtime(TORCH, own={"args": ["--foo"]}), "has `args`, which would follow the command"),
+        (make_runtime(TORCH, network={"subdomain": "other"}), "sets `network.subdomain`"),
+        (make_runtime(TORCH), ""),
     ],
 )
-def test_runtime_that_connects_no_nodes_is_found(runtime: dict[str, Any] | None, title: str):
+def test_what_keeps_a_job_from_running_in_a_runtime(runtime: dict[str, Any] | None, title: str):
     asked = []
 
     def read(api_version: str, resource: str, name: str, *, namespaced: bool = True) -> dict[str, Any] | None:
@@ -123,3 +142,35 @@ def test_runtime_that_connects_no_nodes_is_found(runtime: dict[str, Any] | None,
     problems = list(KIND.find_runtime_problems(job, read))
     assert asked == [("trainer.kubeflow.org/v1alpha1", "clustertrainingruntimes", "torch-distributed", False)]
     assert [title in problem.title for problem in problems] == ([True] if title else [])
+
+
+def test_one_node_needs_no_policy_for_torch():
+    (job,) = compile_job(nodes=1)
+    assert not list(KIND.find_runtime_problems(job, lambda *_, **__: make_runtime(None)))
+
+
+def test_only_the_runtime_of_the_job_itself_may_be_missing():
+    refusal = "specified trainingRuntime must be created before the TrainJob is created"
+    assert KIND.lacks_only_prerequisite(compile_job(runtime=None)[1], refusal)
+    assert not KIND.lacks_only_prerequisite(compile_job(runtime="trainingruntime/other")[0], refusal)
+    assert not KIND.lacks_only_prerequisite(compile_job()[0], refusal)
+
+
+def test_pods_that_fetch_data_before_do_not_train():
+    assert KIND.select_pods("a") == "jobset.sigs.k8s.io/jobset-name=a,jobset.sigs.k8s.io/replicatedjob-name=node"
+
+
+def test_patches_of_others_stay_in_a_change():
+    (job,) = compile_job()
+    (own,) = job["spec"]["runtimePatches"]
+    kueue = {"manager": "kueue.x-k8s.io/manager", "time": "t", "trainingRuntimeSpec": {}}
+    live = {"spec": {"runtimePatches": [kueue, {**own, "time": "u"}]}}
+    assert KIND.adopt_live_fields(job, live)["spec"]["runtimePatches"] == [kueue, {**own, "time": "u"}]
+    (_, plain) = compile_job(runtime=None)
+    assert KIND.adopt_live_fields(plain, {"spec": {}}) == plain
+    assert KIND.adopt_live_fields(plain, {"spec": {"runtimePatches": [kueue]}})["spec"]["runtimePatches"] == [kueue]
+
+
+@pytest.mark.parametrize("target", [None, "auto", "trainjob"])
+def test_runtime_makes_a_trainjob(target: str | None):
+    assert load_spec(write_yaml([SPEC | {"target": target}])).spec.wanted_target == "trainjob"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kfjob.api.images.code_layer import CodeLayer
-from kfjob.api.lifecycle.preparation import add_code, check_job, use_offered_kind
+from kfjob.api.lifecycle.preparation import add_code, check_job, check_runtime, use_offered_kind
 from kfjob.api.lifecycle.start import describe_others
 from kfjob.api.prepared import JobSource, PreparedJob
 from kfjob.api.settings import Settings
@@ -50,6 +50,7 @@ def dry_run(source: JobSource, mode: Mode, *, settings: Settings, notify: Notify
     job = add_code(job, source, code, notify=notify, dry_run=True)
     existing: list[JsonObject] = []
     if mode == "server":
+        check_runtime(job, notify)
 
         def prepare(target: Target) -> PreparedJob:
             return add_code(source.prepare(target, notify=ignore_notice), source, code, notify=notify, dry_run=True)

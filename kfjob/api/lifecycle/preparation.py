@@ -19,7 +19,7 @@ from kfjob.backends.base import Inventory
 from kfjob.backends.resources import CORE
 from kfjob.base.capabilities import AUTO_TARGET
 from kfjob.base.common_types import Notify
-from kfjob.base.errors import KfjobError, NotInstalled, Problem
+from kfjob.base.errors import KfjobError, NotInstalled, Problem, SpecError
 from kfjob.kinds.base import PodTemplate
 from kfjob.kinds.registry import get_job, get_kind, read_pod_templates
 from kfjob.lint.storage import HIDES_PROGRAM
@@ -81,17 +81,37 @@ def prepare_launch(job: PreparedJob, source: JobSource, *, code: CodeLayer | Non
 
     Raises:
         KfjobError: the code could not be pushed.
+        SpecError: the job cannot run in the runtime that it names.
         NotFound, Refused: an image does not exist, or not for the nodes' architecture; or this machine lacks what the job
             needs; or there is no such namespace.
     """
     if code is not None:
         job.target.check_namespace()
     job = add_code(job, source, code, notify=notify)
+    check_runtime(job, notify)
     check_job_images(job, notify=notify)
     _report_missing_objects(job, notify)
     own_pull_secret.apply_pull_secret(job)
     _check_machine(job, notify)
     return job
+
+
+def check_runtime(job: PreparedJob, notify: Notify) -> None:
+    """Check the runtime of Kubeflow Trainer that the job shares with others, if the user may read it.
+
+    Raises:
+        SpecError: it does not exist, or the job cannot run in it.
+    """
+    if not (job.resolved and job.spec.runtime and job.target.capabilities.has_api_server):
+        return
+    manifest, problems = get_job(job.objects), list[Problem]()
+    with suppress(KfjobError):  # the submit itself reports an API server that does not answer
+        problems += get_kind(manifest).find_runtime_problems(manifest, job.target.cluster.inventory(job.namespace).get_object)
+    problems = job.locate(problems)
+    if any(problem.severity == "error" for problem in problems):
+        raise SpecError(problems)
+    for problem in problems:
+        notify("\n".join(problem.lines()))
 
 
 def _report_missing_objects(job: PreparedJob, notify: Notify) -> None:
@@ -109,10 +129,6 @@ def _report_missing_objects(job: PreparedJob, notify: Notify) -> None:
         problems += find_missing_nodes(cluster, nodes, pods) if nodes else []
     with suppress(KfjobError):
         problems += _find_missing_claims(job, cluster, pods)
-    with suppress(KfjobError):
-        if job.resolved and job.spec.runtime:
-            manifest = get_job(job.objects)
-            problems += get_kind(manifest).find_runtime_problems(manifest, cluster.get_object)
     for problem in job.locate([problem for problem in problems if problem.severity == "error"]):
         notify("\n".join(replace(problem, severity="warning").lines()))
 

@@ -19,7 +19,7 @@ from kfjob.backends.resources import CORE, get_resource
 from kfjob.base.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
 from kfjob.base.text import join_names, plural
 from kfjob.kinds.base import PodTemplate
-from kfjob.kinds.registry import get_job, get_kind
+from kfjob.kinds.registry import get_job, get_kind, is_job
 from kfjob.objects import api_objects
 from kfjob.objects.api_objects import describe_name
 from kfjob.plan import JobPlan
@@ -204,6 +204,18 @@ def check_queue(job: PreflightJob, results: CheckResults) -> None:
         results.ok(f"queue `{name}`")
 
 
+def check_gang(job: PreflightJob, results: CheckResults) -> None:
+    """Check that the cluster has the gang scheduler of the job: without one, nothing makes its pods."""
+    gang = job.plan.scheduling.gang
+    if gang is None:
+        return
+    if api_objects.POD_GROUPS in job.cluster.list_resources(api_objects.POD_GROUP_VERSIONS[gang.scheduler]):
+        results.ok(f"gang scheduler `{gang.scheduler}`")
+    else:
+        hint = "remove `scheduling.gang`, or have it installed (docs/guides/queues.md)"
+        results.error(f"the cluster does not have the gang scheduler `{gang.scheduler}`", "scheduling.gang", hint=hint)
+
+
 def _find_topology_problem(job: PreflightJob, kueue: str) -> str:
     """Return that no Topology of the cluster has the level that the job asks for; "" if one has, or nobody may say."""
     topology = job.plan.scheduling.topology
@@ -242,9 +254,10 @@ def check_manifests(job: PreflightJob, results: CheckResults) -> None:
         except AlreadyExists:
             continue  # `check_names` reports it
         except Refused as err:
-            results.error(err.title, detail=err.cause or "", hint=err.hint or "")
-        else:
-            results.ok(f"the API server accepts {kind} `{name}`")
+            if not (is_job(manifest) and get_kind(manifest).lacks_only_prerequisite(manifest, err.cause or "")):
+                results.error(err.title, detail=err.cause or "", hint=err.hint or "")
+                continue
+        results.ok(f"the API server accepts {kind} `{name}`")
 
 
 def check_pods(job: PreflightJob, results: CheckResults) -> None:
@@ -293,6 +306,7 @@ CHECKS: dict[str, Callable[[PreflightJob, CheckResults], None]] = {
     "secrets, config maps, claims, accounts and classes": check_references,
     "runtime": check_runtime,
     "queue": check_queue,
+    "gang": check_gang,
     "quotas": check_quotas,
     "nodes": check_nodes,
     "job": check_manifests,

@@ -82,7 +82,7 @@ def run_trial(spec: JobSpec, trial: Trial, *, settings: Settings, notify: Notify
         AlreadyExists: a trial of this job already exists.
         SpecError, Refused, Forbidden, Unreachable: as for a submit.
     """
-    target = find_target(settings, notify=notify).choose_kind(spec.target).target
+    target = find_target(settings, notify=notify).choose_kind(spec.wanted_target).target
     plan = plan_trial(spec, make_context(target), trial)
     if problems := list(target.job_kind.find_plan_problems(plan)):
         raise SpecError(problems)

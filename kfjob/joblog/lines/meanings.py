@@ -150,9 +150,9 @@ def is_count(words: tuple[str, ...]) -> bool:
 
 
 def may_count(words: tuple[str, ...]) -> bool:
-    """Return whether a name that is not in the vocabulary may be that of a counter."""
+    """Return whether a name that is not in the vocabulary may be that of a counter, as `Processing 200 of 1000: loss 2.3`."""
     is_other = any(word in TIMES or word in COUNT_EXCLUDED - {"num"} for word in words)
-    return not is_other and not is_metric(words) and not is_preparation(words)
+    return not is_other and not is_metric(words)
 
 
 def split_words(text: str) -> tuple[str, ...]:

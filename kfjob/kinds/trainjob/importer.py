@@ -18,6 +18,7 @@ from kfjob.base.errors import Problem, SpecError
 from kfjob.base.text import plural
 from kfjob.convert.conversion import Note
 from kfjob.joblog.events import TRAINING_CONTAINER
+from kfjob.kinds.trainjob.manifest import MAX_BACKOFF
 from kfjob.kinds.trainjob.trainer_api import (
     ANCESTOR,
     ANNOTATION_VOLCANO_QUEUE,
@@ -49,6 +50,9 @@ _REASONS = {
     "labels": "left out: `job_labels` and `labels` of a spec label the job and its pods",
     "annotations": "left out: `job_annotations` and `annotations` of a spec annotate the job and its pods",
 }
+_JOB_FIELDS = frozenset({"template", "backoffLimit", "parallelism", "completions", "completionMode"})
+"""Fields of the Job in a runtime that a spec has, or that follow from its nodes."""
+_MAX_DIGITS = 9
 _UNKNOWN = "left out: kfjob does not know what it means"
 
 
@@ -75,20 +79,24 @@ def convert_trainjobs(
     others = [item for item in objects if item.get("kind") not in (KIND, *_RUNTIMES)]
     spec = _read_mapping(chosen[0], "spec")
     reference = _read_mapping(spec, "runtimeRef")
-    runtime = _find_runtime(objects, reference)
+    if reference.get("kind") not in (None, *_RUNTIMES):
+        title = f"kfjob cannot read a runtime of the kind `{reference['kind']}`"
+        raise SpecError([Problem(title=title, path="spec.runtimeRef.kind", hint=f"it reads {' and '.join(_RUNTIMES)}")])
+    patch, runtime = _take_own_patch(spec), _find_runtime(objects, reference)
     fields: JsonObject = {"target": KIND.lower()}
-    if runtime is None and reference.get("name"):
-        prefix = f"{_RUNTIMES[0].lower()}/" if reference.get("kind") == _RUNTIMES[0] else ""
+    if (patch or runtime is None) and reference.get("name"):
+        prefix = f"{RUNTIME_KIND.lower()}/" if reference.get("kind") == RUNTIME_KIND else ""
         fields["runtime"] = f"{prefix}{reference['name']}"
         reason = f"stays the job's runtime; `kubectl get {_name_resource(reference)} -o yaml` has what it adds to the pods"
         notes.append(Note(item=f"spec.runtimeRef.name: {reference['name']}", reason=reason))
-    return [_convert(chosen[0], runtime, notes), *others], fields, notes
+    return [_convert(chosen[0], patch or runtime, notes), *others], fields, notes
 
 
 def _convert(job: JsonObject, runtime: JsonObject | None, notes: list[Note]) -> JsonObject:
+    """Return the PyTorchJob of a TrainJob with the pods of a runtime, or of the patch of one."""
     spec = _read_mapping(job, "spec")
     trainer, reference = _read_mapping(spec, "trainer"), _read_mapping(spec, "runtimeRef")
-    template = _read_template(runtime or _take_own_patch(spec), notes)
+    template, job_spec = _read_template(runtime, notes)
     container = _find_container(template)
     container |= {own: deepcopy(trainer[field]) for field, own in _CONTAINER_FIELDS.items() if trainer.get(field) is not None}
     _merge_env(container, trainer.get("env"))
@@ -97,21 +105,24 @@ def _convert(job: JsonObject, runtime: JsonObject | None, notes: list[Note]) -> 
         hint = f"add the runtime to the file: `kubectl get {_name_resource(reference)} -o yaml`"
         title = f"{KIND} `{_name(job)}` names no image: its runtime `{reference.get('name')}` does"
         raise SpecError([Problem(title=title, path="spec.trainer.image", hint=hint)])
-    machine = _read_mapping(_read_mapping(runtime or {}, "spec"), "mlPolicy")
-    notes += _list_lost(spec, machine)
-    nodes = trainer.get("numNodes") or machine.get("numNodes") or 1
-    processes = trainer.get("numProcPerNode") or _read_mapping(machine, "torch").get("numProcPerNode") or "auto"
+    policy = _read_mapping(_read_mapping(runtime or {}, "spec"), "mlPolicy")
+    notes += _list_lost(spec, policy)
+    nodes = trainer.get("numNodes") or policy.get("numNodes") or 1
+    processes = trainer.get("numProcPerNode") or _read_mapping(policy, "torch").get("numProcPerNode") or "auto"
     worker = {"replicas": nodes, "restartPolicy": template["spec"].pop("restartPolicy", "Never"), "template": template}
     processes = agent.get("PET_NPROC_PER_NODE") or processes
     pytorchjob: JsonObject = {"nprocPerNode": str(processes), "pytorchReplicaSpecs": {"Worker": worker}}
     pytorchjob["elasticPolicy"] = _make_policy(_name(job), nodes, agent)
     run_policy = {field: spec[field] for field in _RUN_POLICY if spec.get(field) is not None}
+    limit = job_spec.get("backoffLimit")
+    if worker["restartPolicy"] != "Never" and limit not in (None, MAX_BACKOFF):
+        run_policy["backoffLimit"] = limit
     pytorchjob["runPolicy"] = {"cleanPodPolicy": "None"} | run_policy | _take_gang(runtime or {}, template["spec"], nodes)
     return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": job.get("metadata"), "spec": pytorchjob}
 
 
 def _find_runtime(objects: Sequence[JsonObject], reference: JsonMapping) -> JsonObject | None:
-    kind = reference.get("kind") or _RUNTIMES[1]
+    kind = reference.get("kind") or CLUSTER_RUNTIME_KIND
     return next((item for item in objects if item.get("kind") == kind and _name(item) == reference.get("name")), None)
 
 
@@ -150,9 +161,10 @@ def _take_gang(runtime: JsonMapping, pod: JsonObject, nodes: Any) -> JsonObject:
     return {"schedulingPolicy": gang}
 
 
-def _read_template(runtime: JsonObject | None, notes: list[Note]) -> JsonObject:
-    """Return the pod template of the runtime's nodes, with a training container."""
-    spec = _read_mapping(_read_mapping(_read_mapping(runtime or {}, "spec"), "template"), "spec")
+def _read_template(runtime: JsonObject | None, notes: list[Note]) -> tuple[JsonObject, JsonObject]:
+    """Return the pod template of the runtime's nodes, with a training container, and the spec of the Job around it."""
+    outer = _read_mapping(runtime or {}, "spec")
+    spec = _read_mapping(_read_mapping(outer, "template"), "spec")
     listed = spec.get("replicatedJobs")
     jobs = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     nodes = [item for item in jobs if item.get("name") == NODE or _has_ancestor(item)]
@@ -161,13 +173,20 @@ def _read_template(runtime: JsonObject | None, notes: list[Note]) -> JsonObject:
             reason = "left out: a spec has one kind of pods"
             notes.append(Note(item=f"{_name(runtime or {})}: replicatedJobs[{other.get('name')}]", reason=reason))
     node = _read_mapping(_read_mapping(nodes[0], "template"), "spec") if nodes else {}
+    volcano = _read_mapping(_read_mapping(outer, "podGroupPolicy"), "volcano")
+    lost = {"template.spec": spec.keys() - {"replicatedJobs"}, f"{NODE}.template.spec": node.keys() - _JOB_FIELDS}
+    for place, keys in (lost | {"podGroupPolicy.volcano": volcano.keys()}).items():
+        notes += [
+            Note(item=f"{_name(runtime or {})}: {place}.{key}", reason="left out: no field of a spec has it")
+            for key in sorted(keys)
+        ]
     template = deepcopy(_read_mapping(node, "template"))
     pod = template["spec"] = _read_mapping(template, "spec")
     pod["containers"] = pod.get("containers") or [{"name": NODE}]
     if not isinstance(pod["containers"], list) or not all(isinstance(item, dict) for item in pod["containers"]):
         raise SpecError([Problem(title="`containers` of a runtime must be a list of mappings", path="containers")])
     _find_container(template)["name"] = TRAINING_CONTAINER
-    return template
+    return template, node
 
 
 def _has_ancestor(job: JsonMapping) -> bool:
@@ -208,19 +227,19 @@ def _make_policy(job: str, nodes: Any, agent: JsonMapping) -> JsonObject:
     """Return the elastic policy of a PyTorchJob whose agents get these variables."""
     least, _, most = agent.get("PET_NNODES", "").partition(":")
     policy: JsonObject = {
-        "minReplicas": int(least) if least.isdecimal() else nodes,
-        "maxReplicas": int(most) if most.isdecimal() else nodes,
+        "minReplicas": int(least) if _is_number(least) else nodes,
+        "maxReplicas": int(most) if _is_number(most) else nodes,
         "rdzvBackend": agent.get("PET_RDZV_BACKEND") or "c10d",
     }
     if restarts := agent.get("PET_MAX_RESTARTS"):
-        policy["maxRestarts"] = int(restarts) if restarts.isdecimal() else restarts
+        policy["maxRestarts"] = int(restarts) if _is_number(restarts) else restarts
     if identifier := agent.get("PET_RDZV_ID"):
         policy["rdzvId"] = identifier
     if conf := agent.get("PET_RDZV_CONF"):
         pairs = (pair.partition("=") for pair in conf.split(","))
         policy["rdzvConf"] = [{"key": key, "value": value} for key, _, value in pairs]
     host, _, port = agent.get("PET_RDZV_ENDPOINT", "").rpartition(":")
-    if host and port.isdecimal():
+    if host and _is_number(port):
         is_own = host.partition(".")[0] == f"{job}-{NODE}-0-0"
         policy |= {"rdzvHost": f"{job}-worker-0" if is_own else host, "rdzvPort": int(port)}
     return policy
@@ -238,12 +257,16 @@ def _list_lost(spec: JsonMapping, policy: JsonMapping) -> Iterator[Note]:
             yield Note(item=f"mlPolicy.{field}", reason="left out: kfjob starts torchrun, and no other launcher of a runtime")
 
 
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MAX_DIGITS
+
+
 def _name(item: JsonMapping) -> str:
     return str(_read_mapping(item, "metadata").get("name") or "")
 
 
 def _name_resource(reference: JsonMapping) -> str:
-    return f"{str(reference.get('kind') or _RUNTIMES[1]).lower()} {reference.get('name')}"
+    return f"{str(reference.get('kind') or CLUSTER_RUNTIME_KIND).lower()} {reference.get('name')}"
 
 
 def _read_mapping(value: JsonMapping, field: str) -> JsonObject:

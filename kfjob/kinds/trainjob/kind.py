@@ -125,8 +125,8 @@ class TrainJob(JobKind):
         return replace(state, started=_find_start(job)) if jobs and state.phase is not JobPhase.SUSPENDED else state
 
     def select_pods(self, job: str) -> str:
-        """Return the selector of JobSet's label."""
-        return f"{trainer_api.LABEL_JOBSET}={job}"
+        """Return the selector of JobSet's labels; pods of a runtime that fetch data or a model before do not train."""
+        return f"{trainer_api.LABEL_JOBSET}={job},{trainer_api.LABEL_REPLICATED_JOB}={trainer_api.NODE}"
 
     def read_replica(self, pod: JsonMapping) -> Replica:
         """Return what the Job's label says: the completion index is the node rank."""
@@ -177,9 +177,26 @@ class TrainJob(JobKind):
         """Return whether the Job has created or will create a pod of this name; the end of the name is random."""
         return super().will_have_pod(job, pod.rpartition("-")[0])
 
-    def is_prerequisite_missing(self, refusal: str) -> bool:
-        """Return whether the webhook misses the TrainingRuntime."""
-        return trainer_api.RUNTIME_MISSING in refusal
+    def adopt_live_fields(self, job: JsonObject, live: JsonMapping) -> JsonObject:
+        """Return the job with the patches of others, such as Kueue, and the time that the webhook adds to kfjob's own."""
+        patches = (live.get("spec") or {}).get("runtimePatches") or ()
+        own = {patch["manager"]: patch for patch in job["spec"].get("runtimePatches") or ()}
+        adopted = [
+            {**patch, **own.pop(patch["manager"], {})} for patch in patches if patch["manager"] in own or _is_foreign(patch)
+        ]
+        if merged := [*adopted, *own.values()]:
+            return {**job, "spec": {**job["spec"], "runtimePatches": merged}}
+        return job
+
+    def refuses_change(self, refusal: str) -> bool:
+        """Return whether a TrainJob cannot take the change while it exists, or while it runs."""
+        return any(words in refusal for words in trainer_api.IMMUTABLE)
+
+    def lacks_only_prerequisite(self, job: JsonMapping, refusal: str) -> bool:
+        """Return whether the webhook misses the TrainingRuntime that kfjob makes for the job."""
+        reference = (job.get("spec") or {}).get("runtimeRef") or {}
+        own = (trainer_api.RUNTIME_KIND, job["metadata"]["name"])
+        return (reference.get("kind"), reference.get("name")) == own and trainer_api.RUNTIME_MISSING in refusal
 
     def is_suspended(self, job: JsonMapping) -> bool:
         """Return `spec.suspend`."""
@@ -198,6 +215,10 @@ class TrainJob(JobKind):
             "metadata": {"name": "kfjob-doctor", "namespace": namespace},
             "spec": {"runtimeRef": reference},
         }
+
+
+def _is_foreign(patch: JsonMapping) -> bool:
+    return bool(patch["manager"] != trainer_api.PATCH_MANAGER)
 
 
 def _find_start(job: JsonMapping) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kfjob.base.errors import Problem
 from kfjob.kinds.trainjob import trainer_api
-from kfjob.kinds.trainjob.shared_runtime import find_problems, read_runtime_name
+from kfjob.kinds.trainjob.shared_runtime import find_unpatchable_fields, parse_runtime
 from kfjob.objects.names import MAX_LABEL
 from kfjob.plan import JobPlan
 from kfjob.spec.scheduling import Gang
@@ -36,7 +36,7 @@ def find_plan_problems(plan: JobPlan) -> Iterator[Problem]:
     yield from _find_policy_problems(plan)
     yield from _find_scheduling_problems(plan)
     if spec.runtime:
-        yield from find_problems(plan, read_runtime_name(spec.runtime))
+        yield from find_unpatchable_fields(plan, parse_runtime(spec.runtime))
 
 
 def _find_policy_problems(plan: JobPlan) -> Iterator[Problem]:
@@ -55,11 +55,11 @@ def _find_policy_problems(plan: JobPlan) -> Iterator[Problem]:
         )
     if run.ttl is not None:
         yield Problem(
-            title="a TrainJob is not deleted some time after its end",
+            title="a TrainJob cannot be deleted some time after its end: it has no TTL",
             path="run.ttl",
             hint="remove it; `kfjob stop` deletes the job and archives its logs",
         )
-    if run.backoff_limit and policy == "Never":
+    if run.backoff_limit and policy == "Never" and not plan.spec.runtime:
         yield Problem(
             title="a pod of a TrainJob that is not restarted cannot have a back-off limit",
             path="run.backoff_limit",

@@ -11,7 +11,7 @@ from kfjob.kinds import etcd
 from kfjob.kinds.job_metadata import compile_metadata
 from kfjob.kinds.pod_template import compile_pod_template, own_labels
 from kfjob.kinds.trainjob import trainer_api
-from kfjob.kinds.trainjob.shared_runtime import RuntimeName, read_runtime_name, split_template
+from kfjob.kinds.trainjob.shared_runtime import RuntimeRef, parse_runtime, split_template
 from kfjob.plan import JobPlan
 from kfjob.plan.agent import operator_environment
 from kfjob.spec.scheduling import Gang
@@ -28,7 +28,7 @@ def compile_manifests(plan: JobPlan) -> list[JsonObject]:
     if plan.spec.runtime:
         trainer, patch = split_template(template)
         trainer["env"] = [*trainer.get("env", ()), *_list_variables(plan, is_torch_runtime=True)]
-        job = _compile_trainjob(plan, trainer, read_runtime_name(plan.spec.runtime))
+        job = _compile_trainjob(plan, trainer, parse_runtime(plan.spec.runtime))
         job["spec"]["runtimePatches"] = [patch]
         return [job]
     (container,) = template["spec"]["containers"]
@@ -36,11 +36,11 @@ def compile_manifests(plan: JobPlan) -> list[JsonObject]:
     trainer = {field: container.pop(name) for field, name in trainer_api.TRAINER_FIELDS.items() if name in container}
     trainer["env"] = [*trainer.get("env", ()), *_list_variables(plan)]
     own_etcd = etcd.compile_etcd(plan) if plan.own_etcd_image else []
-    own = RuntimeName(trainer_api.RUNTIME_KIND, plan.name)
+    own = RuntimeRef(trainer_api.RUNTIME_KIND, plan.name)
     return [_compile_runtime(plan, template), _compile_trainjob(plan, trainer, own), *own_etcd]
 
 
-def _compile_trainjob(plan: JobPlan, trainer: JsonObject, runtime: RuntimeName) -> JsonObject:
+def _compile_trainjob(plan: JobPlan, trainer: JsonObject, runtime: RuntimeRef) -> JsonObject:
     run, processes = plan.spec.run, plan.processes_per_node
     counts: JsonObject = {"numNodes": plan.spec.nodes}
     if processes.isdecimal():

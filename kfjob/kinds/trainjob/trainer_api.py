@@ -33,9 +33,12 @@ GANG_SCHEDULERS = MappingProxyType({"scheduler-plugins": "scheduler-plugins-sche
 ANNOTATION_VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"
 
 LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
+LABEL_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 INDEX = "batch.kubernetes.io/job-completion-index"
 """A label and an annotation of every pod of an Indexed Job."""
 
+IMMUTABLE = ("field is immutable", "can only be modified when the TrainJob is suspended")
+"""What the API server and the webhook say of changes that need a new job (pkg/apis, pkg/runtime/framework/plugins/jobset)."""
 RUNTIME_MISSING = "specified trainingRuntime must be created before the TrainJob is created"
 """What the webhook says of a TrainJob whose runtime does not exist (pkg/runtime/core/trainingruntime.go)."""
 

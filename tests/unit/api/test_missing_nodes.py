@@ -56,22 +56,30 @@ def test_submit_says_which_claim_does_not_exist(fake, kfjob, here, objects):
     assert "`there`" not in kfjob.err
 
 
-@pytest.mark.parametrize(("runtimes", "problem"), [
-    ([], "there is no ClusterTrainingRuntime `torch`"),
-    ([{"metadata": {"name": "torch"}, "spec": {"mlPolicy": {"mpi": {}}}}], "so every node would train alone"),
-    ([{"metadata": {"name": "torch"}, "spec": {"mlPolicy": {"torch": {}}}}], ""),
-])  # fmt: skip
-def test_submit_and_preflight_read_the_runtime_of_a_trainjob(
-    fake, kfjob, here, objects, *, runtimes: list[JsonObject], problem: str
-):
-    objects["clustertrainingruntimes"] = runtimes
-    (here / "big.yaml").write_text("name: big\nimage: a:1\ntarget: trainjob\nruntime: torch\ncommand: [torchrun, train.py]\n")
-    kfjob("preflight", "big.yaml")
+def test_submit_and_preflight_read_the_runtime_of_a_trainjob(fake, kfjob, here, objects):
+    (here / "big.yaml").write_text("name: big\nimage: a:1\nruntime: torch\ncommand: [torchrun, train.py]\n")
+    container = {"name": "node"}
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    template = {"metadata": {"labels": labels}, "spec": {"template": {"spec": {"containers": [container]}}}}
+    jobs = {"spec": {"replicatedJobs": [{"name": "node", "template": template}]}}
+    objects["clustertrainingruntimes"] = []
+    problem = "error: there is no ClusterTrainingRuntime `torch`\n  --> big.yaml:3:10 (runtime)\n"
+    assert kfjob("preflight", "big.yaml") == 1
     assert problem in kfjob.out
-    assert ("runtime `torch` found" in kfjob.out) is (not problem)
-    assert kfjob("submit", "big.yaml") == 0
+    assert kfjob("submit", "big.yaml") == 2
     assert problem in kfjob.err
-    assert ("(runtime)" in kfjob.err) is bool(problem)
+    objects["clustertrainingruntimes"] = [
+        {"metadata": {"name": "torch"}, "spec": {"mlPolicy": {"torch": {}}, "template": jobs}}
+    ]
+    kfjob("preflight", "big.yaml")
+    assert "runtime `torch` found" in kfjob.out
+    assert kfjob("submit", "big.yaml") == 0
+
+
+def test_preflight_says_that_the_cluster_has_no_gang_scheduler(fake, kfjob, here, objects):
+    (here / "big.yaml").write_text(SPEC + "scheduling: {gang: {scheduler: volcano}}\n")
+    kfjob("preflight", "big.yaml")
+    assert "error: the cluster does not have the gang scheduler `volcano`\n  --> big.yaml:6:" in kfjob.out
 
 
 def test_submit_says_nothing_of_pods_that_fit_or_of_nodes_that_it_may_not_list(fake, kfjob, here, objects):

@@ -8,6 +8,7 @@ from kfjob.base.errors import Refused
 from kfjob.cluster.client import Client
 from kfjob.cluster.live_objects import keep_records, list_job_changes, read_live_objects, refuse_changes
 from kfjob.kinds.pytorchjob.manifest import compile_pytorchjob
+from kfjob.kinds.registry import find_kind
 from kfjob.objects.api_objects import ANNOTATION_DECISION, ANNOTATION_RELAUNCHES
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
@@ -47,6 +48,34 @@ def test_records_of_the_live_job_stay():
     changed = live()
     changed["metadata"]["annotations"]["kfjob.dev/spec-file"] = "1 /b"
     assert keep_records(changed, job)["metadata"]["annotations"]["kfjob.dev/spec-file"] == "1 /b"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "is_change"),
+    [
+        ('spec.trainer: Invalid value: "object": field is immutable', True),
+        ("RuntimePatches can only be modified when the TrainJob is suspended before or after the update", True),
+        ("must not have reserved envs", False),
+    ],
+)
+def test_change_that_a_trainjob_cannot_take_is_shown(refusal: str, *, is_change: bool):
+    kind = find_kind("TrainJob")
+    context = Context(backend="kubernetes", launch="1", namespace="ml", name_pods=kind.name_hosts)
+    base = {"name": "llama", "image": "i:1", "runtime": "torch", "command": ["torchrun", "t.py"], "env": {"A": "1"}}
+    (old,), (new,) = (
+        kind.compile(resolve(JobSpec.model_validate(base | spec), context)) for spec in ({}, {"env": {"A": "2"}, "nodes": 2})
+    )
+    old["metadata"] |= {"uid": "u-1", "resourceVersion": "7"}
+    answers = [reply(old), refused(422, "Invalid", refusal)]
+    transport = FakeTransport(lambda _: answers.pop(0))
+    objects = read_live_objects(Client(transport, host="https://cluster"), [new])
+    if not is_change:
+        with pytest.raises(Refused, match="the API server refused"):
+            objects.find_changes()
+        return
+    changes = {change.path: (change.live, change.desired, change.in_place) for change in objects.find_changes()}
+    assert changes["spec.trainer.numNodes"] == (1, 2, False)
+    assert changes["spec.trainer.env[A].value"] == ("1", "2", False)
 
 
 def test_job_that_changes_meanwhile_is_compared_again():

@@ -129,6 +129,32 @@ def test_job_of_kfjob_in_a_shared_runtime_is_the_spec_that_was_submitted():
     }
 
 
+def test_what_stands_around_the_pods_is_kept_or_named():
+    runtime: Any = deepcopy(RUNTIME)
+    runtime["spec"]["podGroupPolicy"] = {"volcano": {"networkTopology": {"mode": "hard"}}}
+    jobs = runtime["spec"]["template"]["spec"]
+    jobs |= {"failurePolicy": {"maxRestarts": 3}, "network": {"subdomain": "x"}}
+    node = next(job for job in jobs["replicatedJobs"] if job["name"] == "node")["template"]["spec"]
+    node |= {"backoffLimit": 4, "activeDeadlineSeconds": 60}
+    conversion = convert(runtime, make_job())
+    assert conversion.spec["run"]["backoff_limit"] == 4
+    assert {
+        *(
+            "torch: template.spec.failurePolicy",
+            "torch: template.spec.network",
+            "torch: node.template.spec.activeDeadlineSeconds",
+        ),
+        "torch: podGroupPolicy.volcano.networkTopology",
+    } <= set(list_items(conversion))
+
+
+@pytest.mark.parametrize("name", ["PET_NNODES", "PET_MAX_RESTARTS", "PET_NPROC_PER_NODE"])
+def test_a_number_of_any_length_is_a_spec_or_an_error(name: str):
+    env = [{"name": name, "value": "9" * 5000}, {"name": "PET_RDZV_BACKEND", "value": "c10d"}]
+    with suppress(SpecError):
+        convert(RUNTIME, make_job(trainer={**TRAINER, "env": env}))
+
+
 def test_runtime_gives_what_the_job_does_not_say():
     conversion = convert(RUNTIME, make_job(trainer={"env": TRAINER["env"], "command": ["torchrun", "train.py"]}))
     spec = conversion.spec
@@ -160,6 +186,8 @@ def test_what_is_lost_is_named():
     [
         ([make_job(trainer={"numNodes": 2})], "names no image: its runtime `torch` does"),
         ([RUNTIME], "this file has no TrainJob"),
+        ([make_job(runtimeRef={"kind": "Other", "name": "a"})], "kfjob cannot read a runtime of the kind `Other`"),
+        ([make_job(runtimeRef={"name": "Bad_Name"})], "`Bad_Name` is not the name of a runtime"),
         ([make_job(trainer=["x"])], "`trainer` of a TrainJob or its runtime must be a mapping"),  # type: ignore[arg-type]
         ([make_job(), make_job("other")], "this file has 2 TrainJobs: `train`, `other`"),
         ([make_job(trainer={**TRAINER, "numNodes": "many"})], "replicas"),

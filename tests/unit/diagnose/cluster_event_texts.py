@@ -88,6 +88,15 @@ EVENTS: list[tuple[str, KubernetesEvent, str]] = [
         "seen: tests/cluster",
     ),
     (
+        "gang-scheduler-missing",
+        _event(
+            "TrainJob",
+            "TrainJobResourcesCreationFailed",
+            'no matches for kind "PodGroup" in version "scheduling.x-k8s.io/v1alpha1"',
+        ),
+        "seen: Trainer v2.3 without scheduler-plugins on the test cluster",
+    ),
+    (
         "pods-refused",
         _event(
             "PyTorchJob",

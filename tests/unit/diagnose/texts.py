@@ -269,8 +269,8 @@ PODS: list[tuple[str, PodChanged, str]] = [
         _pod(
             "Unschedulable",
             "0/1 nodes are available: resource gap: map[cpu:{{500 -3} {<nil>}  DecimalSI}]. preemption: 0/1 nodes are "
-            "available: 1 Preemption is not helpful for scheduling., PodGroup a/gang gets rejected due to Pod gang-node-0-0-5g9nf is "
-            "unschedulable even after PostFilter",
+            "available: 1 Preemption is not helpful for scheduling., PodGroup a/gang gets rejected due to Pod "
+            "gang-node-0-0-5g9nf is unschedulable even after PostFilter",
         ),
         "seen: scheduler-plugins v0.33.5 on the test cluster",
     ),

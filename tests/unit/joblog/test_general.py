@@ -155,6 +155,15 @@ def test_first_lines_are_read_again():
     assert [(point.step, point.loss) for point in curve] == list(zip(STEPS, LOSSES, strict=True))
 
 
+def test_a_counter_beside_a_loss_may_have_the_name_of_other_work():  # clovaai/voxceleb_trainer, SpeakerNet.py
+    lines = [
+        f"Processing {step} of 1092000: Loss {9 - step / 1000:.6f} TEER/TAcc 2.000% - 812.33 Hz" for step in range(0, 2000, 200)
+    ]
+    training = read(lines).training
+    assert (training.step, training.total, training.loss) == (1800, 1092000, 7.2)
+    assert not read([line.partition(":")[0] for line in lines]).training.lines
+
+
 def test_one_line_is_no_progress():
     assert read(["step 1 loss 2.5"]).training.lines == 0
     assert read(["step 1 loss 2.5", "step 1 loss 2.5", "step 1 loss 2.5"]).training.lines == 0

@@ -70,12 +70,20 @@ RULES = (
         pattern=r"service ?account [\w./-]+: serviceaccount \"(?P<name>[^\"]+)\" not found",
     ),
     Rule(
+        id="gang-scheduler-missing",
+        title="the cluster does not have the gang scheduler of the job",
+        cause="nothing in it knows pod groups, so the job gets no pods",
+        remedy="remove `scheduling.gang`, or have the scheduler installed (docs/guides/queues.md)",
+        subject=Subject.EVENT,
+        pattern=r"no matches for kind \"PodGroup\"",
+    ),
+    Rule(
         id="pods-refused",
         title="the operator cannot create the job's pods or services",
         cause="the API server refuses them: {what}",
         remedy="`kubectl get events` in the job's namespace shows every refusal",
         subject=Subject.EVENT,
-        pattern=r"FailedCreate(?:Pod|Service)?: (?:Error creating: )?(?P<what>.*)",
+        pattern=r"(?:FailedCreate(?:Pod|Service)?|TrainJobResourcesCreationFailed): (?:Error creating: )?(?P<what>.*)",
         unless=("already exists",),  # the operator has made it a moment ago, and its cache does not show it yet
     ),
     Rule(

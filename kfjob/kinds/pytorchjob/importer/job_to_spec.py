@@ -18,6 +18,7 @@ from kfjob.kinds.pytorchjob.importer.pod_to_spec import convert_pod_template, co
 from kfjob.objects import api_objects, names
 from kfjob.spec.master import MasterPod
 
+_MAX_DIGITS = 9
 _ETCD_BACKENDS = ("etcd", "etcd-v2")
 
 
@@ -151,7 +152,7 @@ def _move_max_restarts(fields: JsonObject, pods: Mapping[str, JsonObject]) -> No
 
 
 def _convert_number(text: Any) -> Any:
-    return int(text) if str(text).isdecimal() else text
+    return int(text) if str(text).isdecimal() and len(str(text)) <= _MAX_DIGITS else text
 
 
 _IN_FIELDS = frozenset(
