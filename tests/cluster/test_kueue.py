@@ -6,6 +6,7 @@ Kueue's webhooks see every job of the cluster, so these tests install Kueue and 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,7 @@ def test_job_that_multikueue_runs_elsewhere_says_where(queues: Space, name: str,
     job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": metadata, "spec": spec}
     (tmp_path / "job.json").write_text(json.dumps(job))
     script("kubectl", "create", "-f", str(tmp_path / "job.json"))
-    now = {"status": "True", "message": "", "lastTransitionTime": "2026-11-30T14:00:00Z"}
+    now = {"status": "True", "message": "", "lastTransitionTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
     def patch(what: str, change: dict[str, Any], *options: str) -> None:
         script("kubectl", "patch", *what.split(), "-n", queues.name, "--type=merge", "-p", json.dumps(change), *options)
@@ -197,7 +198,7 @@ def test_job_that_multikueue_runs_elsewhere_says_where(queues: Space, name: str,
     workload = f"workload {find_workload()}"
     # what the manager of two clusters writes; the workload's webhook checks each step
     reserved = {**now, "type": "QuotaReserved", "reason": "QuotaReserved"}
-    admission = {"clusterQueue": "any", "podSetAssignments": [{"name": "worker", "count": 2}]}
+    admission = {"clusterQueue": f"{queues.name}-open", "podSetAssignments": [{"name": "worker", "count": 2}]}
     nominated = {"admission": admission, "nominatedClusterNames": ["east"], "conditions": [reserved]}
     patch(workload, {"status": nominated}, "--subresource=status")
     admitted = {**now, "type": "Admitted", "reason": "Admitted"}
