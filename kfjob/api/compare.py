@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.api.html_page import HtmlPage
@@ -27,8 +26,7 @@ ROWS = 12
 """Steps at which the losses are compared."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepLosses:
+class StepLosses(Struct, frozen=True, kw_only=True):
     """The losses of all launches about one step."""
 
     step: int  # step of the whole run
@@ -36,8 +34,7 @@ class StepLosses:
     """The mean loss of each launch in the lines about this step; None where it printed none."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpecDifference:
+class SpecDifference(Struct, frozen=True, kw_only=True):
     """A field of the specs that differs."""
 
     field: str  # path of the field in the spec
@@ -45,8 +42,7 @@ class SpecDifference:
     """The value in the spec of each launch, a text as it is and all else as JSON, without secrets; "" where it is not set."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """Launches side by side."""
 
     launches: tuple[Launch, ...]
@@ -124,7 +120,7 @@ def _shift(launch: Launch, steps: int) -> Launch:
 
     training = launch.progress
     training = replace(training, curve=move(training.curve), evaluations=move(training.evaluations))
-    return dataclasses.replace(launch, view=replace(launch.view, training=training))
+    return replace(launch, view=replace(launch.view, training=training))
 
 
 def _align_steps(curves: Sequence[Curve]) -> Iterator[StepLosses]:

@@ -6,8 +6,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.api.capacity import fit
@@ -39,8 +39,7 @@ _WAIT = "the pod starts when other pods have ended (`kubectl get pods -A -o wide
 _CHANGE = "waiting does not help: change `resources`, `instance` or `scheduling`, or add such nodes"
 
 
-@dataclass(frozen=True)
-class Examination:
+class Examination(Struct, frozen=True):
     """What all logs of a job show."""
 
     view: JobView

@@ -7,9 +7,11 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.api.user_files import read_text, record_file
 from kfjob.base.errors import Problem, SpecError, UsageError
@@ -35,8 +37,7 @@ HideSecrets = Callable[[Iterable[str]], None]
 """Receives the secrets of a spec before anything about it is printed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobFiles:
+class JobFiles(Struct, frozen=True, kw_only=True):
     """A spec or a template, with the values that change it."""
 
     spec: str | None

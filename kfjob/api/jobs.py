@@ -6,9 +6,10 @@ Nothing in `api` imports this module; each function calls the one that the CLI c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from kfjob.api.arguments import MAX_NAME, check_arguments
 from kfjob.api.reader import open_job

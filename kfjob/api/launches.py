@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kfjob.api.diagnose import examine
 from kfjob.api.reader import ArchiveReader, JobReader, LiveReader, find_archived, open_saved, open_snapshot
@@ -27,8 +28,7 @@ MARK = "@"
 THREADS = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class Launch:
+class Launch(Struct, frozen=True, kw_only=True):
     """One launch of a job, live or archived, with what its logs show."""
 
     number: int
@@ -93,8 +93,7 @@ class Launch:
         return f"<Launch {self.name} {self.phase} {self.progress!r}>"
 
 
-@dataclass(frozen=True)
-class LaunchReader:
+class LaunchReader(Struct, frozen=True):
     """One launch that was found, and not read yet."""
 
     number: int

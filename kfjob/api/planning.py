@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from secrets import choice
+
+from msgspec.structs import replace
 
 from kfjob.api.job_script import read_script, read_shell_script
 from kfjob.api.prepared import PreparedJob, apply_strict, sort_problems

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.api.recorded_config import from_manifest
 from kfjob.api.settings import Settings
@@ -22,8 +25,7 @@ from kfjob.spec.job import JobSpec
 _SEVERITIES = ("error", "warning", "note")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PreparedJob:
+class PreparedJob(Struct, frozen=True, kw_only=True):
     """A job whose every value is decided, and whose objects are compiled once."""
 
     name: str
@@ -45,7 +47,7 @@ class PreparedJob:
     """What the lint rules and the checks found, errors first, with positions in the text."""
     warnings: tuple[Problem, ...] = ()
     """Fields of the text that are accepted but have no effect."""
-    locate: Callable[[Iterable[Problem]], list[Problem]] = field(default=list, compare=False)
+    locate: Callable[[Iterable[Problem]], list[Problem]] = list
     """Adds the positions in the text to problems with paths of a spec."""
 
     @property
@@ -169,9 +171,11 @@ def sort_problems(problems: Iterable[Problem]) -> list[Problem]:
 
 def warn_of_placeholder(problem: Problem) -> Problem:
     """Return a placeholder for an image as a warning, and every other problem as it is."""
-    return replace(problem, severity="warning") if problem.rule == PLACEHOLDER else problem
+    return dataclasses.replace(problem, severity="warning") if problem.rule == PLACEHOLDER else problem
 
 
 def apply_strict(problems: Iterable[Problem]) -> list[Problem]:
     """Return the problems with each warning as an error."""
-    return [replace(problem, severity="error") if problem.severity == "warning" else problem for problem in problems]
+    return [
+        dataclasses.replace(problem, severity="error") if problem.severity == "warning" else problem for problem in problems
+    ]

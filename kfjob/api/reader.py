@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.api import recorded_config
@@ -176,8 +176,7 @@ def open_job(job: str, settings: Settings, *, notify: Notify) -> LiveReader | Ar
     return open_snapshot(target, snapshot, is_new=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArchivedLaunch:
+class ArchivedLaunch(Struct, frozen=True, kw_only=True):
     """A launch in the archive of this machine, or in its copy in S3."""
 
     path: Path  # of a launch in S3, a temporary folder with its status

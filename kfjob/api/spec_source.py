@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.api.planning import plan_job
 from kfjob.api.prepared import PreparedJob
@@ -17,8 +19,7 @@ if TYPE_CHECKING:
     from kfjob.kinds.pod_changes import ImageChange
 
 
-@dataclass(frozen=True)
-class SpecSource:
+class SpecSource(Struct, frozen=True):
     """Implements `JobSource` for a spec."""
 
     loaded: LoadedSpec

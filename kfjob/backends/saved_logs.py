@@ -11,9 +11,10 @@ import weakref
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct, field
 
 from kfjob.backends import folder
 from kfjob.backends.combined_log import SAMPLE, find_prefix, is_log_of_one, split_log
@@ -30,8 +31,7 @@ _OTHER_ENDINGS = (".py", ".sh", ".json", ".yaml", ".yml", ".toml", ".md")
 """Endings of text that is no log."""
 
 
-@dataclass
-class SavedLogs:
+class SavedLogs(Struct, weakref=True):
     """The logs of a folder, a file or standard input, by pod."""
 
     name: str

@@ -10,10 +10,10 @@ import random
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 import urllib3
+from msgspec import Struct
 from urllib3 import exceptions
 
 from kfjob.base.concurrency import Task
@@ -39,8 +39,7 @@ class ConnectionLost(Exception):
         self.untrusted = untrusted
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """How long and how often a request is tried, and the size of its response. Times are in seconds."""
 
     attempts: int = 4
@@ -81,8 +80,7 @@ def backoff(failures: int, *, first: float = 0.2, longest: float = 5.0) -> float
     return min(longest, first * 2.0 ** min(failures - 1, 16)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(Struct, frozen=True):
     """A complete response."""
 
     status: int

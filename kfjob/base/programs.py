@@ -10,9 +10,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
 
 from kfjob.base.concurrency import Task
 from kfjob.base.units import KIB
@@ -30,8 +31,7 @@ class TooMuchOutputError(Exception):
     """A program printed more than its limit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(Struct, frozen=True, kw_only=True):
     """The exit code of a program, and what it printed."""
 
     code: int

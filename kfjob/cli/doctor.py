@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -35,6 +34,8 @@ def doctor(*, checks: tuple[str, ...], in_image: bool, require: tuple[str, ...],
         return _check_image(checks, require, output)
     if require:
         raise UsageError("`--require` needs `--in-image`", hint="`kfjob doctor --in-image --require torch`")
+    from msgspec.structs import asdict
+
     from kfjob.api.doctor.examine import examine
 
     findings = []

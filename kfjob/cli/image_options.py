@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from kfjob.base.errors import UsageError
 from kfjob.cli.options import Command, Result, collect_options, notify
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 BUILDERS = "docker, buildah, podman, nerdctl or finch"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageOptions:
+class ImageOptions(Struct, frozen=True, kw_only=True):
     """The values of the options; None or empty stands for an option that was not given."""
 
     folder: str

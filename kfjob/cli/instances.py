@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import click
+from msgspec.structs import asdict
 
 from kfjob.base.text import join_names
 from kfjob.cli.completion import INSTANCE

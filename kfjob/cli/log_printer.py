@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 from zlib import crc32
 
 import click
+from msgspec import Struct
 
 from kfjob.base.common_types import Notify
 from kfjob.base.printable import encode_json
@@ -24,8 +24,7 @@ _NO_TIMES = "the saved logs have no timestamps, so `--since` and `--timestamps` 
 _ROTATED = "lines are missing: the kubelet rotated the log"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LineFormat:
+class LineFormat(Struct, frozen=True, kw_only=True):
     """Which lines are printed, and how."""
 
     kind: str = "default"  # default | raw | json

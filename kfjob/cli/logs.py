@@ -6,10 +6,10 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.base.errors import NoEvidence, UsageError
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 Patterns = tuple["Pattern", ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogOptions:
+class LogOptions(Struct, frozen=True, kw_only=True):
     """The values of the options that select pods and lines."""
 
     follow: bool
@@ -92,8 +91,7 @@ class LogOptions:
                 raise UsageError(f"`{options[0]}` and `{options[1]}` cannot be used together")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FormatOptions:
+class FormatOptions(Struct, frozen=True, kw_only=True):
     """The values of the options that change how lines look."""
 
     timestamps: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -64,8 +64,8 @@ def combine(*options: Decorator) -> Decorator:
 
 
 def collect_options(parameter: str, values: type[Any], *options: Decorator) -> Decorator:
-    """Return a decorator that adds the options; the command receives them as one `parameter`, an instance of a dataclass."""
-    names = [field.name for field in fields(values)]
+    """Return a decorator that adds the options; the command receives them as one `parameter`, an instance of a struct."""
+    names = values.__struct_fields__
 
     def decorate(command: Command[Result]) -> Command[Result]:
         @functools.wraps(command)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from kfjob.api.settings import load_current_settings
 from kfjob.api.user_files import read_text

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from kfjob.base.common_types import ignore_notice
 from kfjob.base.printable import encode_json

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from kfjob.api.job_files import JobFiles
 from kfjob.base.errors import UsageError
@@ -53,8 +54,7 @@ spec_or_template = collect_options(
 """An optional SPEC, `--template`, and the options that change either; the command receives them as `files`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangeOptions:
+class ChangeOptions(Struct, frozen=True, kw_only=True):
     """The options that change the spec of a job that is launched again."""
 
     spec: str | None = None
@@ -73,7 +73,7 @@ class ChangeOptions:
         from kfjob.api.lifecycle.spec_change import SpecChange
 
         if self.spec:
-            return SpecChange(loaded=JobFiles(**vars(self)).read_spec(hide=hide_secrets), start=start)
+            return SpecChange(loaded=JobFiles(**asdict(self)).read_spec(hide=hide_secrets), start=start)
         if self.env_files or self.env or self.variables:
             option = "--env-file" if self.env_files else "--env" if self.env else "--var"
             hint = "the recorded spec has no variables; `--set` changes its fields"

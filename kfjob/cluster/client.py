@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 from msgspec import ValidationError, convert
+from msgspec.structs import replace
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.concurrency import waiting_for

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.backends.base import FieldChange
@@ -54,8 +54,7 @@ _KEPT_RECORDS = (
 """Annotations of a live job that stay if the new manifest does not have them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LiveObjects:
+class LiveObjects(Struct, frozen=True, kw_only=True):
     """The objects of a job as they should be, and the live ones."""
 
     client: Client

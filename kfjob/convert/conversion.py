@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.base.common_types import JsonObject
 
@@ -13,8 +14,7 @@ NEW_ID_REASON = (
 """The reason why a spec omits the rendezvous id of the original."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Note:
+class Note(Struct, frozen=True, kw_only=True):
     """A part of the original that the spec does not hold, or holds in another form."""
 
     item: str
@@ -26,8 +26,7 @@ class Note:
         return f"`{self.item}`: {self.reason}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Conversion:
+class Conversion(Struct, frozen=True, kw_only=True):
     """A spec as plain data without validation, and notes for the user."""
 
     spec: JsonObject

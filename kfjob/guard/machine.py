@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from kfjob.api.lifecycle.relaunch import prepare_relaunch
 from kfjob.api.lifecycle.start import start
@@ -60,7 +62,7 @@ class MachineActions:
 def guard_launch(folder: Path, say: Callable[[str], None]) -> None:
     """Guard the launch in a folder of the local backend until it has succeeded, is gone, was replaced or was given up."""
     launch, name, namespace = folder.name, folder.parent.name, folder.parents[1].name
-    settings = replace(load_current_settings(), state=folder.parents[3], backend="local", namespace=namespace)
+    settings = dataclasses.replace(load_current_settings(), state=folder.parents[3], backend="local", namespace=namespace)
     target = make_target(settings, "local")
     notifier = Notifier(os.environ, say)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kfjob.backends.resources import APPS, CORE
 from kfjob.base.common_types import JsonObject
@@ -51,8 +51,7 @@ RULES: tuple[Rule, ...] = (
 """The rights of the guard. A relaunch creates what a submit creates: the job, and its etcd's pod and service."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GuardOptions:
+class GuardOptions(Struct, frozen=True, kw_only=True):
     """What a person selects for the guard of a namespace."""
 
     image: str = IMAGE

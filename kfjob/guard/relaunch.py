@@ -8,9 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
-from msgspec.structs import replace as replace_fields
+from msgspec.structs import replace
 
 from kfjob.api.lifecycle.relaunch import prepare_relaunch
 from kfjob.api.lifecycle.replace import check_acceptance
@@ -42,7 +41,7 @@ def prepare(target: Target, live: JobSnapshot, *, history: str, avoid: Sequence[
     if live.spec is None:
         hint = "`recovery` is a field of a spec; submit the job from one"
         raise UsageError(f"job `{live.name}` has no record of a spec, so the guard does not relaunch it", hint=hint)
-    unnamed = replace_fields(live, spec_file="")  # the guard opens no file that a job names
+    unnamed = replace(live, spec_file="")  # the guard opens no file that a job names
     prepared = prepare_relaunch(target.change(user=live.submitted_by or None), unnamed, avoid=avoid)
     prepared = replace(prepared, relaunches=history, file_record=live.spec_file)
     check_acceptance(prepared)

@@ -14,6 +14,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from kfjob.base import aws
 from kfjob.base.errors import Refused, UsageError
 from kfjob.image.references import ImageRef, format_ecr_host
@@ -90,8 +92,7 @@ def _is_fips_configured(session: Any) -> bool:
     return bool(session._session.get_config_variable("use_fips_endpoint"))  # noqa: SLF001 - the same
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrivateRegistry:
+class PrivateRegistry(Struct, frozen=True, kw_only=True):
     """A private registry of ECR, and the account that accesses it."""
 
     account: Account
@@ -142,8 +143,7 @@ class PrivateRegistry:
         return self.account.translate_errors(f"ecr:{action}", resource)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublicRegistry:
+class PublicRegistry(Struct, frozen=True, kw_only=True):
     """The public registry (public.ecr.aws), used with the credentials of one account."""
 
     account: Account

@@ -6,11 +6,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from kfjob.base.errors import NotFound, Refused, UsageError
 from kfjob.base.parsing import ParseError, read_document
@@ -33,8 +34,7 @@ MAX_IGNORE_BYTES = MIB
 _PIECE = 1024 * 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True, dict=True):
     """A file, folder or link as it goes into the image: without owner, times and mode, except for the executable bit."""
 
     path: str  # relative to the folder, with `/`
@@ -81,8 +81,7 @@ class Entry:
         return is_secret_file(self.path, content.decode("utf-8", "replace"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Folder:
+class Folder(Struct, frozen=True, kw_only=True):
     """The entries of a folder, sorted by the parts of their paths: a folder precedes its contents."""
 
     root: Path

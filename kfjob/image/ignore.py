@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+
+from msgspec import Struct
 
 from kfjob.base.errors import UsageError
 from kfjob.base.patterns import PatternError
@@ -26,16 +27,14 @@ _MAX_SHOWN = 80
 _SPECIAL = set("*?[]\\")
 
 
-@dataclass(frozen=True)
-class IgnorePattern:
+class IgnorePattern(Struct, frozen=True):
     """A line of the file."""
 
     text: str  # normalised, without `!`
     is_negated: bool  # the line starts with `!`
 
 
-@dataclass(frozen=True)
-class IgnorePatterns:
+class IgnorePatterns(Struct, frozen=True, dict=True):
     """The patterns of a file, in order."""
 
     patterns: tuple[IgnorePattern, ...] = ()

@@ -8,10 +8,11 @@ import io
 import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
+
+from msgspec import Struct
 
 from kfjob.base.errors import BackendError, Refused
 from kfjob.image.folder import Entry, Folder
@@ -23,8 +24,7 @@ _COMPRESSION_LEVEL = 6
 _FILE_MODE, _EXECUTABLE_MODE, _LINK_MODE = 0o644, 0o755, 0o777
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layer:
+class Layer(Struct, frozen=True, kw_only=True):
     """A packed layer. Its file exists until the `with` block of `pack_layer` ends."""
 
     blob: FileBlob

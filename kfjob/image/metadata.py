@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.image.mutate import read_image_set
 from kfjob.image.references import ImageRef
@@ -13,8 +14,7 @@ from kfjob.image.registry.documents import list_images
 PREFERRED_PLATFORM = "linux/amd64"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageMetadata:
+class ImageMetadata(Struct, frozen=True, kw_only=True):
     """An image as its registry describes it."""
 
     digest: str  # of the index or manifest that the reference names

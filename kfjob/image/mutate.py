@@ -7,8 +7,9 @@ hundred relaunches with new code do not pile up a hundred layers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Refused, UsageError
@@ -39,8 +40,7 @@ _CREATED = "2000-01-01T00:00:00Z"
 _CREATED_BY = "kfjob push-image --code"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlatformImage:
+class PlatformImage(Struct, frozen=True, kw_only=True):
     """An image for one platform, as a registry stores it."""
 
     platform: Platform
@@ -83,16 +83,14 @@ class PlatformImage:
         return sum(int(layer.get("size") or 0) for layer in self.manifest.value.get("layers") or ())
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageSet:
+class ImageSet(Struct, frozen=True, kw_only=True):
     """The images that a tag names: those of an index, or a single image."""
 
     root: Document  # the index, or the manifest of the single image
     images: tuple[PlatformImage, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class MutatedImage:
+class MutatedImage(Struct, frozen=True, kw_only=True):
     """The blobs and manifests of an image with a new layer, in the order in which a registry accepts them."""
 
     layers: tuple[JsonMapping, ...]  # descriptors of the base's layers

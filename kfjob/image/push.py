@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
+
+from msgspec import Struct
 
 from kfjob.base.concurrency import map_parallel
 from kfjob.image.build.archive import BuiltImage
@@ -27,8 +28,7 @@ class _Cancelled(Exception):
     """Another transfer has failed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Repository:
+class Repository(Struct, frozen=True, kw_only=True):
     """An image's repository, with the client of its registry."""
 
     registry: Registry
@@ -40,8 +40,7 @@ class Repository:
         return self.ref.repository
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopyResult:
+class CopyResult(Struct, frozen=True, kw_only=True):
     """Bytes of a copy, by the way they took."""
 
     uploaded: int = 0  # from this machine

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.base.errors import UsageError
 
@@ -33,8 +35,7 @@ ECR_HOST = re.compile(
 _ECR_PUBLIC = ("public.ecr.aws", "ecr-public.aws.com")
 
 
-@dataclass(frozen=True, kw_only=True)
-class EcrHost:
+class EcrHost(Struct, frozen=True, kw_only=True):
     """The parts of an ECR registry's host name. The public registry has no account, and its API is in us-east-1."""
 
     account: str
@@ -43,13 +44,12 @@ class EcrHost:
     public: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageRef:
+class ImageRef(Struct, frozen=True, kw_only=True):
     """A parsed image reference; its text is the full form."""
 
     registry: str  # host, with its port if the reference has one
     repository: str  # "library/python"
-    tag: str = ""
+    tag: str = ""  # "" without one
     digest: str = ""  # "sha256:…"
 
     def __str__(self) -> str:

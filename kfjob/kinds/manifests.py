@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
+
+from msgspec import Struct
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem
@@ -46,8 +47,7 @@ class LintInput(NamedTuple):
     """The image of the etcd beside the job; "" without one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobChoice:
+class JobChoice(Struct, frozen=True, kw_only=True):
     """Which of several jobs is meant."""
 
     name: str | None = None

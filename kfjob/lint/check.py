@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.errors import Problem
@@ -51,7 +53,7 @@ def lint(
         known = {(problem.rule, problem.title) for problem in problems}
         new = [p for rule in rules for p in rule.find_problems(job) if (p.rule, p.title) not in known]
         is_master = job.plan is plan.master
-        problems += [replace(p, path=find_role_path(p.path, spec)) for p in new] if is_master else new
+        problems += [dataclasses.replace(p, path=find_role_path(p.path, spec)) for p in new] if is_master else new
     return [*problems, *unknown_rules]
 
 

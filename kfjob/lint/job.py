@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.kinds.base import PodTemplate
@@ -20,8 +21,7 @@ CONTAINER_LISTS = ("initContainers", "containers")
 """The fields of a pod that hold containers."""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True, dict=True):
     """One job that the rules check."""
 
     spec: JobSpec

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from kfjob.base.errors import Problem
 from kfjob.lint.job import Job
@@ -13,8 +14,7 @@ from kfjob.lint.job import Job
 Severity = Literal["error", "warning", "note"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Violation:
+class Violation(Struct, frozen=True, kw_only=True):
     """One violation of a rule at one field of the spec."""
 
     path: str
@@ -28,8 +28,7 @@ class Violation:
 Check = Callable[[Job], Iterator[Violation]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LintRule:
+class LintRule(Struct, frozen=True, kw_only=True):
     """One rule. An `error` means that the job cannot work as written; a `warning` can be intended; a `note`
     only informs.
     """

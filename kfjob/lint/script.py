@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 _OWN_ADDRESS = r"(?!['\"]?(?:localhost|127\.0\.0\.1|::1))"
 _CONNECTION = re.compile(
@@ -25,8 +26,7 @@ _LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
 _LIGHTNING_CLASSES = ("Trainer", "Fabric")
 
 
-@dataclass(frozen=True)
-class LightningCall:
+class LightningCall(Struct, frozen=True):
     """A call of Lightning's `Trainer` or `Fabric`."""
 
     name: str
@@ -35,8 +35,7 @@ class LightningCall:
     """The literal value of `num_nodes`, or 1 without one; None for a value that only the program computes."""
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(Struct, frozen=True, dict=True):
     """The Python script that a job starts."""
 
     path: str

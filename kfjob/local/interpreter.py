@@ -8,10 +8,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from kfjob.backends.base import Requirement
 from kfjob.base.errors import Refused
@@ -33,8 +34,7 @@ _IMPORT_SECONDS = 60
 """Time that a Python has to say whether it finds the trainer."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Interpreter:
+class Interpreter(Struct, frozen=True, kw_only=True):
     """Where a job finds `python`, `torchrun` and other programs."""
 
     chosen: Path | None = None

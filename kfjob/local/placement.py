@@ -7,10 +7,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from kfjob.backends import folder
 from kfjob.base.errors import Refused
@@ -132,8 +133,7 @@ def _make_agent_spec(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FirstPod:
+class FirstPod(Struct, frozen=True, kw_only=True, dict=True):
     """The first pod of a plan, as `build_launch_spec` would place it on this machine with the same arguments."""
 
     plan: JobPlan

@@ -10,10 +10,11 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.parsing import parse_json
@@ -57,8 +58,7 @@ def load_pod_schema() -> CrdSchema:
     return CrdSchema(load_definitions("kfjob.objects", "pod.json"))
 
 
-@dataclass(frozen=True)
-class CrdSchema:
+class CrdSchema(Struct, frozen=True):
     """Definitions by name. The path of a schema begins with the name of a definition: `PodTemplate.spec.affinity`."""
 
     definitions: Mapping[str, JsonMapping]

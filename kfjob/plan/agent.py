@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.objects import names
 from kfjob.plan import JobPlan
@@ -53,8 +54,7 @@ def _master_variables(plan: JobPlan, index: int) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgentPlace:
+class AgentPlace(Struct, frozen=True, kw_only=True):
     """The addresses and folders of a job's agents on one machine."""
 
     addresses: tuple[str, ...]  # one loopback address for each agent
@@ -63,8 +63,7 @@ class AgentPlace:
     folders: Mapping[str, str]  # mount path in the pod -> folder on this machine
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgentProcess:
+class AgentProcess(Struct, frozen=True, kw_only=True):
     """One agent as a process on this machine."""
 
     name: str  # the name of its pod on a cluster

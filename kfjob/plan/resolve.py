@@ -6,10 +6,12 @@ Pure. Facts from outside the spec (the launch id, the namespace, facts about the
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem, SpecError, UsageError
@@ -50,7 +52,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
             master = _resolve_pods(master_spec, context)
         except SpecError as err:
             known = {problem.title for problem in problems}
-            problems += [replace(p, path=get_master_path(p.path)) for p in err.problems if p.title not in known]
+            problems += [dataclasses.replace(p, path=get_master_path(p.path)) for p in err.problems if p.title not in known]
     if problems or plan is None:
         raise SpecError(problems)
     if master is None:

@@ -7,8 +7,9 @@ import shlex
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from kfjob.base.shells import SHELLS, find_own_script, is_shell
 from kfjob.shell.commands import (
@@ -69,8 +70,7 @@ def find_start_without_agent(launcher: Launcher | None, command: Sequence[str]) 
     return program.command if program and program.starter in ("", *_WITHOUT_AGENT) else ""
 
 
-@dataclass(frozen=True)
-class UnconnectedProgram:
+class UnconnectedProgram(Struct, frozen=True):
     """A program of which each node runs a copy."""
 
     command: str  # the command up to the program: `python -m pkg`
@@ -129,8 +129,7 @@ def _is_program(word: str) -> bool:
     return get_basename(word) in _PROGRAMS or is_python(word)
 
 
-@dataclass(frozen=True)
-class ClusterLauncher:
+class ClusterLauncher(Struct, frozen=True):
     """A program such as `mpirun`, and what it starts."""
 
     name: str

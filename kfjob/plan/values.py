@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from kfjob.base.capabilities import CAPABILITIES, BackendName, Capabilities
 from kfjob.joblog.observe_config import ObserveConfig
@@ -32,8 +33,7 @@ class NamePods(Protocol):
         """Return the names, the Master's first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Context:
+class Context(Struct, frozen=True, kw_only=True):
     """Facts from outside the spec."""
 
     backend: BackendName
@@ -78,8 +78,7 @@ class Decisions:
         return value
 
 
-@dataclass(frozen=True, kw_only=True)
-class RendezvousPlan:
+class RendezvousPlan(Struct, frozen=True, kw_only=True):
     """The rendezvous that every agent uses."""
 
     backend: str  # c10d, etcd, etcd-v2 or static; static also for launchers without a rendezvous
@@ -89,8 +88,7 @@ class RendezvousPlan:
     conf: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobPlan:
+class JobPlan(Struct, frozen=True, kw_only=True):
     """The spec of a job, and everything that it leaves open, decided. `None` never means "default" in the plan's own fields.
 
     A field of the spec that needs no decision has no field here: read it from `spec`.
@@ -125,7 +123,7 @@ class JobPlan:
     spec_file: str = ""  # recorded with the launch: digest and path of the file of its spec; "" without one
     relaunches: str = ""  # recorded with the launch: the guard's relaunches before it (JSON)
     start_folder: str = ""  # where agents of a local job start unless `pod.working_dir` is set; "" on a cluster
-    decisions: tuple[Decision, ...] = field(default=(), compare=False)
+    decisions: tuple[Decision, ...] = ()
 
     @property
     def name(self) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.joblog.lines.line_text import MAX_NUMBER
 from kfjob.report.numbers import choose_ticks, format_number
@@ -17,8 +18,7 @@ WIDE_SIZES = {"chart wide": (1080, 300), "chart narrow": (520, 260)}
 Points = Sequence[tuple[float, float | None]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Curve:
+class Curve(Struct, frozen=True, kw_only=True):
     """One curve of a chart."""
 
     name: str
@@ -26,8 +26,7 @@ class Curve:
     css_class: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class AxisTick:
+class AxisTick(Struct, frozen=True, kw_only=True):
     """One tick of an axis."""
 
     position: float
@@ -35,16 +34,14 @@ class AxisTick:
     anchor: str = "end"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Path:
+class Path(Struct, frozen=True, kw_only=True):
     """One SVG path."""
 
     data: str
     css_class: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Picture:
+class Picture(Struct, frozen=True, kw_only=True):
     """A chart at one size."""
 
     css_class: str
@@ -70,8 +67,7 @@ class Picture:
         return self.height - BOTTOM
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chart:
+class Chart(Struct, frozen=True, kw_only=True):
     """A figure: a title, a legend and the same curves at one or two sizes."""
 
     title: str
@@ -81,8 +77,7 @@ class Chart:
     pictures: Sequence[Picture]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Scale:
+class _Scale(Struct, frozen=True, kw_only=True):
     """Maps values to positions."""
 
     low: float

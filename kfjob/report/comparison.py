@@ -6,9 +6,9 @@ Pure, and safe for text that jobs printed, as `page` is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from kfjob.base.units import SECOND
 from kfjob.joblog.diagnose.diagnosis import Issue
@@ -29,8 +29,7 @@ POINTS = 128
 """Points of a loss curve."""
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(Struct, frozen=True):
     """One launch."""
 
     name: str
@@ -38,8 +37,7 @@ class Series:
     first_cause: Issue | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparisonPage:
+class ComparisonPage(Struct, frozen=True, kw_only=True):
     """Everything that a page shows."""
 
     series: Sequence[Series]

@@ -7,9 +7,9 @@ the templates escape every value, and the page's Content-Security-Policy allows 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from markupsafe import Markup
+from msgspec import Struct, field
 
 from kfjob.base.text import plural
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
@@ -22,8 +22,7 @@ from kfjob.report.templating import make_environment
 from kfjob.report.timeline import lay_out_timeline
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """Everything that a page shows."""
 
     name: str

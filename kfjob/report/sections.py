@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from kfjob.base.text import plural
 from kfjob.base.units import SECOND
@@ -26,16 +27,14 @@ MAX_EVENTS = 60
 CellKind = Literal["text", "mono", "time", "code", "prose", "long", "long prose", "long code"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Badge:
+class Badge(Struct, frozen=True, kw_only=True):
     """The state of the job beside its name."""
 
     text: str
     css_class: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tile:
+class Tile(Struct, frozen=True, kw_only=True):
     """One figure at the top of the page."""
 
     name: str
@@ -44,16 +43,14 @@ class Tile:
     css_class: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
+class Cell(Struct, frozen=True, kw_only=True):
     """One cell of a table, with the way in which the template shows it."""
 
     text: str
     kind: CellKind = "text"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table:
+class Table(Struct, frozen=True, kw_only=True):
     """A table with the title of its section."""
 
     title: str
@@ -63,8 +60,7 @@ class Table:
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Card:
+class Card(Struct, frozen=True, kw_only=True):
     """One issue in full."""
 
     title: str
@@ -77,8 +73,7 @@ class Card:
     css_class: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class DiagnosisSection:
+class DiagnosisSection(Struct, frozen=True, kw_only=True):
     """The diagnosis: the causes in full, all else as tables."""
 
     failed: bool

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from kfjob.base.text import plural
 from kfjob.base.units import SECOND
@@ -34,8 +35,7 @@ LEGEND = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Period:
+class _Period(Struct, frozen=True):
     """A period in the life of a pod."""
 
     kind: str  # waits, runs, before or failed
@@ -44,16 +44,14 @@ class _Period:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimeTick:
+class TimeTick(Struct, frozen=True, kw_only=True):
     """One tick of the time axis."""
 
     x: float
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bar:
+class Bar(Struct, frozen=True, kw_only=True):
     """One rectangle of a row."""
 
     x: float
@@ -63,8 +61,7 @@ class Bar:
     rx: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """One pod."""
 
     pod: str
@@ -73,8 +70,7 @@ class Row:
     bars: Sequence[Bar]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoundMark:
+class RoundMark(Struct, frozen=True, kw_only=True):
     """One rendezvous round."""
 
     x: float
@@ -82,8 +78,7 @@ class RoundMark:
     number: str  # empty where the number of the round before is too near
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cause:
+class Cause(Struct, frozen=True, kw_only=True):
     """The mark of the first cause."""
 
     x: float
@@ -91,8 +86,7 @@ class Cause:
     title: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeline:
+class Timeline(Struct, frozen=True, kw_only=True):
     """The picture and what stands below it."""
 
     label: str
@@ -115,8 +109,7 @@ class Timeline:
         return self.height - BOTTOM
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Scale:
+class _Scale(Struct, frozen=True, kw_only=True):
     """Maps times to positions."""
 
     first: int

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*+"
 _WORD_BEGIN = r"(?<![^\s;&|(){}`\"'!])"
@@ -51,8 +52,7 @@ _OPENS_NAMES = re.compile(
 _BLOCK = re.compile(r"(?<![^\s;(){}])(?:(?P<open>do|\{)|(?P<close>done|\}))(?![^\s;&|()<>])")
 
 
-@dataclass(frozen=True)
-class Assignments:
+class Assignments(Struct, frozen=True):
     """What a script sets; offsets count from the start of the script."""
 
     ends: dict[str, int]

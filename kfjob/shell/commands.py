@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
 from typing import Literal
+
+from msgspec import Struct
 
 from kfjob.base.errors import Problem
 from kfjob.base.shells import SHELLS
@@ -88,8 +89,7 @@ _SCRIPT_LAUNCHERS = re.compile(r"(?:python[\d.]*|torchrun|accelerate|deepspeed)"
 _NO_SCRIPT = frozenset({"-c", "-m", "--module", "--no-python", "--no_python"})
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Struct, frozen=True):
     """A command without the name of its launcher."""
 
     options: tuple[str, ...]

@@ -13,7 +13,8 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.redaction import Redactor
 from kfjob.redaction.shell_words import redact_command, redact_variable
@@ -58,8 +59,7 @@ _QUOTED = "\ue000"
 """Stands for each character of a quoted word."""
 
 
-@dataclass(frozen=True)
-class ShellSyntax:
+class ShellSyntax(Struct, frozen=True):
     """A part of a command that needs a shell."""
 
     parts: tuple[str, ...]

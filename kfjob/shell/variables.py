@@ -10,11 +10,12 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
+
+from msgspec import Struct
 
 from kfjob.base.errors import BackendError
 from kfjob.base.shells import NAME, is_set_by_shell
@@ -80,15 +81,13 @@ def write_value_hint(name: str, *, may_be_empty: bool) -> str:
     return f"set it in an env file, with `--var {name}=…`{empty}, or export it and use `--env`"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Definition:
+class Definition(Struct, frozen=True, kw_only=True):
     """What the pod itself defines for a name; the value is None if it is not known here."""
 
     value: str | None
 
 
-@dataclass(frozen=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """The text that takes the place of a reference."""
 
     text: str
@@ -107,8 +106,7 @@ def resolve(reference: re.Match[str], values: Mapping[str, str]) -> Replacement 
     return Replacement(reference["default"] or "", is_default=True) if dash else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variables:
+class Variables(Struct, frozen=True, kw_only=True, dict=True):
     """The values of variables, the names that are always left for the pod, and the only names to replace if they are given."""
 
     values: Mapping[str, str]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from kfjob.base.shells import NAME
 
@@ -37,16 +38,14 @@ class WordError(Exception):
         self.offset = offset
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(Struct, frozen=True):
     """Text that stands for itself."""
 
     text: str
     is_quoted: bool
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """`$NAME`, `${NAME}`, or `${NAME:-word}` with one of the operators `-`, `=`, `?` and `+`, with or without a colon."""
 
     name: str
@@ -56,8 +55,7 @@ class Reference:
     offset: int
 
 
-@dataclass(frozen=True)
-class RefusedText:
+class RefusedText(Struct, frozen=True):
     """A form that only a shell can compute; `title` says which, and `form` says it without the text."""
 
     title: str

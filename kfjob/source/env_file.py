@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.shells import NAME, is_computed_by_shell, is_name, is_set_by_shell
@@ -42,8 +43,7 @@ MAX_VALUES_CHARACTERS = 16 * 1024**2
 """Length of all texts that the lines of an env file compute."""
 
 
-@dataclass(frozen=True)
-class EnvFile:
+class EnvFile(Struct, frozen=True):
     """What an env file says."""
 
     values: Mapping[str, str]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem
@@ -18,8 +21,7 @@ _TEXTS_OF_PROGRAMS = frozenset(("annotations", "args", "command", "value"))
 """Fields in which a variable is for the pod."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ManifestObject:
+class ManifestObject(Struct, frozen=True, kw_only=True):
     """One object and where its fields are in the text."""
 
     value: JsonObject
@@ -45,7 +47,7 @@ class ManifestObject:
     def locate(self, problem: Problem, path: Path = (), *, at_key: bool = False) -> Problem:
         """Return the problem with a path in the object and the position of that path, or of its nearest parent."""
         located = self.positions.locate(problem, (*self.path, *path), at_key=at_key)
-        return replace(located, path=show_path(self.value, path))
+        return dataclasses.replace(located, path=show_path(self.value, path))
 
     def with_namespace(self, namespace: str) -> ManifestObject:
         """Return the object with the namespace, if it names none."""

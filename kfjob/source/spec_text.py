@@ -5,10 +5,12 @@ Pure: the caller provides the text; the name of its file appears in messages onl
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from kfjob.base.common_types import JsonMapping
@@ -34,8 +36,7 @@ from kfjob.validation.spec_model import list_errors, validate_fields
 __all__ = ["LoadedSpec", "Positions", "load_spec", "parse_yaml"]
 
 
-@dataclass(frozen=True)
-class LoadedSpec:
+class LoadedSpec(Struct, frozen=True):
     """A spec and the positions of its fields."""
 
     spec: JobSpec
@@ -46,8 +47,7 @@ class LoadedSpec:
     """The digest of the text and the path of the file that the spec was read from; "" for a spec that is not from a file."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Draft:
+class Draft(Struct, frozen=True, kw_only=True):
     """A spec that may have problems."""
 
     data: JsonMapping
@@ -171,7 +171,7 @@ def _check_version(data: JsonMapping, positions: Positions) -> None:
 
 def _locate_in_train(problems: Sequence[Problem], positions: Positions) -> list[Problem]:
     """Return problems of the `train` section, whose paths begin inside it, with their positions."""
-    return [positions.locate(replace(p, path=join_path(("train", p.path))), ("train", p.path)) for p in problems]
+    return [positions.locate(dataclasses.replace(p, path=join_path(("train", p.path))), ("train", p.path)) for p in problems]
 
 
 def _add_translated_positions(positions: Positions, translation: Translation) -> Positions:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.text import IMPOSSIBLE, NO_HOLDER, describe_impossible
@@ -32,8 +33,7 @@ class _TooManyProblemsError(Exception):
     """The text has `MAX_PROBLEMS` problems, which are in the walk."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParsedText:
+class ParsedText(Struct, frozen=True, kw_only=True):
     """The data of a document and the problems that leave it usable, such as a duplicate key."""
 
     data: Any

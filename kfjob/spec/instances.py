@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Literal
+
+from msgspec import Struct
 
 from kfjob.base.parsing import parse_json
 from kfjob.trainspec.hardware import FLOAT8_CAPABILITY
@@ -24,8 +25,7 @@ HYPERPOD_PREFIX = "ml."
 Profile = Literal["auto", "older", "current", "none"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Instance:
+class Instance(Struct, frozen=True, kw_only=True):
     """An instance type of EC2."""
 
     name: str

@@ -10,8 +10,9 @@ need. An adapter keeps its input, in its own copy if PEFT casts it or drops out 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from kfjob.trainspec.linear_layers import list_targets
 from kfjob.trainspec.memory_setup import FP32, MemorySetup
@@ -43,8 +44,7 @@ _INPUTS: Mapping[str, str] = MappingProxyType(
 """The tensor that each linear layer multiplies; some layers share theirs."""
 
 
-@dataclass(frozen=True)
-class Activations:
+class Activations(Struct, frozen=True):
     """Bytes that the backward pass needs for all layers and the last norm."""
 
     device: int
@@ -55,8 +55,7 @@ class Activations:
     """Activations on the host since the forward pass."""
 
 
-@dataclass(frozen=True)
-class _LayerActivations:
+class _LayerActivations(Struct, frozen=True):
     """Bytes of one layer for each token."""
 
     full: int

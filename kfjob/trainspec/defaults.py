@@ -8,9 +8,10 @@ samples that `gradient_accumulation_steps` counts, so the global batch never dep
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from kfjob.base.units import format_gib
 from kfjob.trainspec.memory import RESERVED, estimate_memory
@@ -30,8 +31,7 @@ CPU_PRECISION = "fp32"
 """The default of `precision` on a CPU: most CPUs compute bf16 many times slower."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """What the defaults depend on; the same for all ranks."""
 
     kind: Literal["cuda", "cpu"] = "cpu"
@@ -41,8 +41,7 @@ class Device:
     """The reason why torch.compile cannot work here, as a phrase; empty if it can."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainerChoice:
+class TrainerChoice(Struct, frozen=True, kw_only=True):
     """The value of a field that the spec leaves open."""
 
     field: str
@@ -58,8 +57,7 @@ class TrainerChoice:
         return f"{self.field}: {self.value}, because {self.reason}"
 
 
-@dataclass(frozen=True)
-class Defaults:
+class Defaults(Struct, frozen=True):
     """A spec without open fields, and what was chosen for these; nothing is listed where a CPU's defaults apply."""
 
     spec: TrainSpec

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.trainspec.model_shapes import ModelShape
 from kfjob.trainspec.train_fields import ALL_LINEAR, LoraSpec
@@ -16,8 +17,7 @@ NF4_SCALES = 256
 """Scales that share a scale of their own, as in the paper."""
 
 
-@dataclass(frozen=True)
-class LinearLayer:
+class LinearLayer(Struct, frozen=True):
     """A linear layer in a decoder layer."""
 
     name: str

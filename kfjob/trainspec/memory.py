@@ -15,7 +15,7 @@ formula does not include fragmentation, workspaces of libraries and the CUDA con
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kfjob.base.units import GIB
 from kfjob.trainspec.activation_memory import count_recomputed_layers, estimate_activations
@@ -42,8 +42,7 @@ _BUCKET = 500_000_000
 """Elements of DeepSpeed's `allgather_bucket_size` and of its `reduce_bucket_size`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryEstimate:
+class MemoryEstimate(Struct, frozen=True, kw_only=True):
     """The memory of one rank in bytes; each part at the moment of the step when it is largest."""
 
     parameters: int
@@ -104,8 +103,7 @@ def keeps_whole_gradients(setup: MemorySetup) -> bool:
     return setup.scheme in _FSDP and setup.accumulation > 1 and setup.accumulate == "whole"
 
 
-@dataclass(frozen=True)
-class _State:
+class _State(Struct, frozen=True):
     """Bytes that last from step to step."""
 
     parameters: int

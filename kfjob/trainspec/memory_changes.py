@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kfjob.base.units import GIB
 from kfjob.trainspec.memory import estimate_memory, keeps_whole_gradients

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from kfjob.trainspec.linear_layers import count_adapters, count_float8_weights, count_trained
 from kfjob.trainspec.model_shapes import ModelShape, count_parameters
@@ -18,8 +19,7 @@ FP32 = 4
 _STAGES: tuple[Scheme, ...] = ("zero-1", "zero-2", "zero-3")
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemorySetup:
+class MemorySetup(Struct, frozen=True, kw_only=True):
     """Everything that the memory of a rank depends on."""
 
     shape: ModelShape

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from kfjob.base.errors import SpecError
 from kfjob.base.text import plural
@@ -33,8 +34,7 @@ _VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 _COLUMNS = ("parameters", "gradients", "optimizer", "copies", "activations", "logits", "peak")
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryRow:
+class MemoryRow(Struct, frozen=True, kw_only=True):
     """The memory of one rank with one strategy."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from kfjob.base.errors import Refused
 
@@ -17,8 +18,7 @@ _EXTRAS = {"tensorboard": "tracking", "wandb": "tracking", "deepspeed": "deepspe
 """The extra of kfjob that installs a package."""
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(Struct, frozen=True):
     """An optional package, and the field of the trainer that asks for it."""
 
     name: str

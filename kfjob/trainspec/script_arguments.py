@@ -8,9 +8,10 @@ Amazon EKS (`eks`). An argument is translated, accepted without effect (with a w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from kfjob.base.common_types import JsonObject
 
@@ -25,8 +26,7 @@ class UnsupportedValueError(ValueError):
     """The trainer has no field for the value; the message says why."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScriptArgument:
+class ScriptArgument(Struct, frozen=True, kw_only=True):
     """One argument of a script."""
 
     name: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem
@@ -20,8 +21,7 @@ _COMBINED = ("checkpoint", "resume", "resume_from_checkpoint", "precision")
 """Arguments that depend on each other, or that keep their name and change their value."""
 
 
-@dataclass(frozen=True)
-class Translation:
+class Translation(Struct, frozen=True):
     """The fields of TrainSpec that arguments become."""
 
     values: JsonObject

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field
 
 from kfjob.base.errors import Problem
 
@@ -25,8 +27,7 @@ def parse_path(text: str) -> Path:
     return tuple(int(part) if part.isdecimal() and len(part) <= _MAX_DIGITS else part for part in parts)
 
 
-@dataclass(frozen=True)
-class Positions:
+class Positions(Struct, frozen=True):
     """The lines and columns of the fields of one document; both count from 1."""
 
     file: str | None = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from kfjob.base.text import snake_case
@@ -74,8 +74,7 @@ _EXPLANATIONS: Mapping[str, str] = MappingProxyType(
 """The hints for names without a field of their meaning."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Suggestion:
+class Suggestion(Struct, frozen=True, kw_only=True):
     """What an unknown name may mean."""
 
     hint: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, PydanticKnownError
 from pydantic_core.core_schema import no_info_before_validator_function
@@ -152,8 +152,7 @@ def field_error(kind: str, message: str, **context: Any) -> PydanticCustomError:
     return PydanticCustomError(kind, "{message}", {**context, "message": encodable})
 
 
-@dataclass(frozen=True, kw_only=True)
-class FieldProblem:
+class FieldProblem(Struct, frozen=True, kw_only=True):
     """A problem with the combination of a model's fields."""
 
     field: str

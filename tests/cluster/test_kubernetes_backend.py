@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.base.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, WaitTimeout
@@ -149,7 +148,7 @@ class OtherApiGroup:
         self._inner = inner
 
     def open(self, request: Request, limits: Limits) -> Stream:
-        return self._inner.open(structs.replace(request, path=request.path.replace("kubeflow.org", "other.org")), limits)
+        return self._inner.open(replace(request, path=request.path.replace("kubeflow.org", "other.org")), limits)
 
     def open_websocket(self, request: Request) -> object:
         return self._inner.open_websocket(request)

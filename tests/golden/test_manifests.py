@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kfjob.api.planning import compile_spec as compile_job
 from kfjob.api.specs.sdk import to_model

@@ -5,11 +5,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LogRange
@@ -42,7 +43,7 @@ class Here:
             spec["command"] = [sys.executable, "-c", code]
         context = Context(backend="local", launch=f"l{next(self.launches)}", namespace=NAMESPACE, start_folder=str(Path.cwd()))
         plan = resolve(JobSpec.model_validate({"name": name, **spec}), context)
-        return plan if grace is None else replace(plan, grace_seconds=grace)  # type: ignore[arg-type]
+        return plan if grace is None else replace(plan, grace_seconds=grace)
 
     def submit(self, code: str | None = None, **spec: Any) -> JobRef:
         return self.backend.submit(self.plan(code, **spec))

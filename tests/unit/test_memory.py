@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kfjob.base.units import GIB
 from kfjob.trainspec.linear_layers import count_trained, list_linear_layers

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kfjob.api.capacity.pod_requirements import format_amount, sum_requests
 from kfjob.base.common_types import JsonMapping
@@ -18,8 +19,7 @@ from kfjob.kinds.base import PodTemplate
 _CORDONED = "node.kubernetes.io/unschedulable"
 
 
-@dataclass
-class Node:
+class Node(Struct):
     """A node, with the resources that are still free."""
 
     name: str
@@ -34,8 +34,7 @@ class Node:
             self.free[name] = self.free.get(name, 0.0) - amount
 
 
-@dataclass(frozen=True, kw_only=True)
-class Misfit:
+class Misfit(Struct, frozen=True, kw_only=True):
     """A pod that fits on no node."""
 
     pod: str

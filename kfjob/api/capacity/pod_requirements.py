@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.units import GIB, parse_quantity
@@ -16,8 +17,7 @@ ReferenceKey = tuple[str, str, str]
 """Kind, name, and key of a secret or config map."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reference:
+class Reference(Struct, frozen=True, kw_only=True):
     """An object that must exist before a pod can start."""
 
     kind: Kind

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kfjob.api.capacity.queues import explain_ignored, ignores_queue
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
@@ -28,8 +29,7 @@ GRANT = "kubectl apply -n {namespace} -f manifests/rbac/submitter.yaml"
 DEVICES = dict(zip(api_objects.DEVICE_RESOURCES, ("GPU", "Neuron device", "EFA interface"), strict=True))
 
 
-@dataclass(frozen=True)
-class Cluster:
+class Cluster(Struct, frozen=True):
     """What the checks look at."""
 
     inventory: Inventory

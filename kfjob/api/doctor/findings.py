@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeVar
+
+from msgspec import Struct
 
 from kfjob.base.errors import KfjobError
 
@@ -12,8 +13,7 @@ Verdict = Literal["ok", "warn", "fail"]
 Subject = TypeVar("Subject")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """The result of a check."""
 
     name: str

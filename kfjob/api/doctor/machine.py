@@ -7,9 +7,10 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from msgspec import Struct
 
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
 from kfjob.api.settings import Settings
@@ -23,8 +24,7 @@ DISK_WARN, DISK_FAIL = 10 * GIB, GIB
 INSTALL_TRAINER = "scripts/env trainer (in a checkout), or pip install 'PATH[trainer]' (PATH: a checkout or a kfjob wheel)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     """Settings and environment of this machine."""
 
     settings: Settings

@@ -11,10 +11,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from kfjob.base.common_types import Notify
 from kfjob.base.errors import BackendError, NotFound, UsageError

@@ -9,8 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from kfjob.api.images.hidden_files import find_hidden_files, report
 from kfjob.api.images.required_images import RequiredImage, find_required_images
@@ -86,16 +87,14 @@ class ImageInspector:
             yield registry
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inspection:
+class Inspection(Struct, frozen=True, kw_only=True):
     """The metadata of an image that exists."""
 
     metadata: ImageMetadata
     rejected_secrets: tuple[str, ...] = ()  # pull secrets that the registry refused
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageCheck:
+class ImageCheck(Struct, frozen=True, kw_only=True):
     """The result of a check: an inspection or an error."""
 
     required: RequiredImage

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from kfjob.api.prepared import PreparedJob
 from kfjob.base.common_types import Notify
@@ -24,8 +25,7 @@ def _hide_progress() -> Iterator[ReportProgress]:
     yield lambda _digest, _done, _size: None
 
 
-@dataclass(frozen=True, kw_only=True)
-class CodeLayer:
+class CodeLayer(Struct, frozen=True, kw_only=True):
     """A folder of code to add to a job's image."""
 
     folder: Path

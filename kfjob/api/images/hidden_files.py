@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from kfjob.api.prepared import PreparedJob, sort_problems
 from kfjob.base.common_types import JsonMapping, Notify
@@ -24,8 +26,7 @@ _DRIVER_FOLDER = "/usr/local/nvidia"
 """The folder on the search path of images over which clusters mount the driver of the node."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageCode:
+class ImageCode(Struct, frozen=True, kw_only=True):
     """The code in an image."""
 
     folder: str  # absolute
@@ -34,8 +35,7 @@ class ImageCode:
     is_workdir: bool = True  # whether the folder is the image's own working directory
 
 
-@dataclass(frozen=True)
-class _Mount:
+class _Mount(Struct, frozen=True):
     """A volume in the training container of a role."""
 
     name: str
@@ -46,8 +46,7 @@ class _Mount:
         return bool(path) and PurePosixPath(path).is_relative_to(self.folder)
 
 
-@dataclass(frozen=True)
-class _Container:
+class _Container(Struct, frozen=True):
     """The training container of a role."""
 
     command: tuple[str, ...]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from msgspec import Struct
 
 from kfjob.api.images.check import explain_missing
 from kfjob.base.errors import NotFound, UsageError
@@ -25,8 +26,7 @@ CodeCheck = Callable[[str, frozenset[str]], None]
 _TAG_DIGITS = 12  # of the digest, in a tag that is derived from it
 
 
-@dataclass(frozen=True, kw_only=True)
-class CodePushResult:
+class CodePushResult(Struct, frozen=True, kw_only=True):
     """An image with a code layer, in the registry."""
 
     ref: ImageRef  # with its tag and its digest

@@ -6,9 +6,11 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.api.arguments import check_arguments
 from kfjob.api.images.build import (
@@ -38,8 +40,7 @@ _TAG_LENGTH = 16
 EcrRegistry = ecr.PrivateRegistry | ecr.PublicRegistry
 
 
-@dataclass(frozen=True, kw_only=True)
-class PushResult:
+class PushResult(Struct, frozen=True, kw_only=True):
     """A pushed image, or one that the registry had already."""
 
     ref: ImageRef  # with tag and digest
@@ -68,8 +69,7 @@ class PushResult:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Listener:
+class Listener(Struct, frozen=True, kw_only=True):
     """Functions that are called during a build and a push."""
 
     notify: Notify = ignore_notice

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.kinds.base import PodTemplate
@@ -12,8 +13,7 @@ from kfjob.kinds.registry import read_pod_templates
 _ARCHITECTURE = "kubernetes.io/arch"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RequiredImage:
+class RequiredImage(Struct, frozen=True, kw_only=True):
     """An image and the container that runs it."""
 
     image: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from time import monotonic
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.api.reader import JobReader, LiveReader
@@ -118,8 +118,7 @@ def redact_messages(snapshot: JobSnapshot, redactor: Redactor) -> JobSnapshot:
     return replace(snapshot, job=redact_struct(snapshot.job, redactor), pods=pods, store=store)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _LogArchive:
+class _LogArchive(Struct, frozen=True, kw_only=True):
     """Writes the logs of a job, without the secrets in their lines."""
 
     reader: JobReader

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.api.lifecycle.archive import write_job
@@ -19,8 +19,7 @@ from kfjob.redaction import Redactor
 from kfjob.redaction.structs import redact_struct
 
 
-@dataclass(frozen=True)
-class Bundle:
+class Bundle(Struct, frozen=True):
     """A file that was written, and the pods of the job that had no log."""
 
     file: Path

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from kfjob.api.images.code_layer import CodeLayer
 from kfjob.api.lifecycle.preparation import add_code, check_job, check_runtime, use_offered_kind
@@ -20,8 +21,7 @@ from kfjob.objects.reading import get_launch
 Mode = Literal["client", "server"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DryRun:
+class DryRun(Struct, frozen=True, kw_only=True):
     """A job that was checked and not created."""
 
     name: str

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from kfjob.api.capacity.nodes import find_missing_nodes, read_nodes
 from kfjob.api.capacity.pod_requirements import find_references
@@ -130,7 +132,7 @@ def _report_missing_objects(job: PreparedJob, notify: Notify) -> None:
     with suppress(KfjobError):
         problems += _find_missing_claims(job, cluster, pods)
     for problem in job.locate([problem for problem in problems if problem.severity == "error"]):
-        notify("\n".join(replace(problem, severity="warning").lines()))
+        notify("\n".join(dataclasses.replace(problem, severity="warning").lines()))
 
 
 def _find_missing_claims(job: PreparedJob, cluster: Inventory, pods: Sequence[PodTemplate]) -> list[Problem]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct
 
 from kfjob.api.planning import make_launch_id
 from kfjob.api.prepared import PreparedJob
@@ -28,8 +29,7 @@ _SHOWN_PROBLEMS, _SHOWN_CHARACTERS = 5, 1000
 """Length of the part of a damaged record that an error quotes."""
 
 
-@dataclass(frozen=True)
-class RecordedObjects:
+class RecordedObjects(Struct, frozen=True):
     """Implements `JobSource` for the record of a job's objects."""
 
     record: JobSnapshot

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kfjob.api.images.code_layer import CodeLayer
 from kfjob.api.lifecycle.preparation import check_job, prepare_launch

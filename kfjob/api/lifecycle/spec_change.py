@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.base.errors import UsageError
 from kfjob.objects.differences import MISSING, Path, differences, format_path, get_value
@@ -21,8 +23,7 @@ _CONTEXT = 20
 """Characters before the first difference of two long values that are shown."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpecChange:
+class SpecChange(Struct, frozen=True, kw_only=True):
     """How the spec of the next launch differs from the recorded one."""
 
     loaded: LoadedSpec | None = None

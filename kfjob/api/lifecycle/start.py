@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -44,7 +43,7 @@ def start(job: PreparedJob, *, notify: Notify = ignore_notice) -> LiveReader:
     target = job.target
     if target.capabilities.runs_on_this_machine:
         user = target.settings.submitter
-        plan = dataclasses.replace(job.plan, submitted_by=user, spec_file=job.file_record, relaunches=job.relaunches)
+        plan = replace(job.plan, submitted_by=user, spec_file=job.file_record, relaunches=job.relaunches)
         ref = target.machine.submit(plan)
         snapshot = target.backend.get(ref.name, namespace=ref.namespace)  # also has the command that installs packages
         return open_snapshot(target, snapshot)
@@ -148,7 +147,7 @@ def prepare_for_live_job(
     if isinstance(source, SpecSource) and live.spec is not None:
         with suppress(BackendError):  # of a damaged record; the comparison shows what differs
             spec = continue_run(parse_recorded_spec(live, live.spec), source.loaded.spec)
-            source = dataclasses.replace(source, loaded=dataclasses.replace(source.loaded, spec=spec))
+            source = replace(source, loaded=replace(source.loaded, spec=spec))
     return source.prepare(target, launch=live.launch or None, notify=ignore_notice), live
 
 

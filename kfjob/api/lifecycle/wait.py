@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.api.lifecycle.stop import stop
@@ -204,8 +204,7 @@ def _free_survivors(reader: LiveReader, phase: JobPhase | None, notify: Notify) 
         notify(f"pods may still run: {err.title}")
 
 
-@dataclass(frozen=True)
-class LimitStop:
+class LimitStop(Struct, frozen=True):
     """The stop of a job that exceeded a limit."""
 
     end: JobChanged

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.base.errors import NotFound, UsageError
 from kfjob.base.text import join_names
@@ -19,8 +20,7 @@ LAST = -1
 _RANKS = re.compile(r"(\d+)(?:-(\d+))?")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PodSelection:
+class PodSelection(Struct, frozen=True, kw_only=True):
     """The pods that any of the first three fields names; with `failed`, only those that have failed. Empty: every pod."""
 
     pods: tuple[str, ...] = ()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
 from msgspec import Struct, field
@@ -38,16 +37,14 @@ MIN_LINES = 30
 POLL_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class Search:
+class Search(Struct, frozen=True):
     """One search: the view at its end, and the snapshot at its beginning. Other pods' logs may be unread."""
 
     snapshot: JobSnapshot
     view: JobView
 
 
-@dataclass(frozen=True)
-class Discovery:
+class Discovery(Struct, frozen=True):
     """The pod that prints progress, and the snapshot that the search began with."""
 
     snapshot: JobSnapshot

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.api.capacity import fit
 from kfjob.api.capacity.nodes import find_missing_nodes, read_nodes
@@ -29,8 +30,7 @@ _REPORTED_ELSEWHERE = re.compile(r"exceeded quota|error looking up service accou
 """Causes in the dry run of a pod that other checks report."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PreflightJob:
+class PreflightJob(Struct, frozen=True, kw_only=True):
     """The job to check, and its cluster."""
 
     prepared: PreparedJob

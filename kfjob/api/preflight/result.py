@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from msgspec import Struct, field, to_builtins
 
 from kfjob.base.capabilities import BackendName
 from kfjob.base.errors import Problem
 
 
-@dataclass
-class CheckResults:
+class CheckResults(Struct):
     """Collects the results of all checks. Each check receives the collector and adds to it; no check stops another."""
 
     problems: list[Problem] = field(default_factory=list)
@@ -35,8 +35,7 @@ class CheckResults:
             self.unchecked.append(line)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Preflight:
+class Preflight(Struct, frozen=True, kw_only=True):
     """The result of a preflight: problems (errors first, then by position in the spec), passed and skipped checks."""
 
     job: str
@@ -53,4 +52,4 @@ class Preflight:
 
     def describe(self) -> dict[str, Any]:
         """Return the result as data for JSON."""
-        return asdict(self) | {"passed": self.passed}
+        return {**to_builtins(self), "passed": self.passed}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kfjob.api.diagnose import examine
 from kfjob.api.lifecycle.start import start
@@ -34,8 +35,7 @@ LOG_LAG_SECONDS = 15.0
 """Delay of a pod's log after the end of the pod."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialResult:
+class TrialResult(Struct, frozen=True, kw_only=True):
     """The result of a trial."""
 
     job: str

@@ -8,9 +8,11 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.base.common_types import JsonObject
 from kfjob.joblog.events import TRAINING_CONTAINER
@@ -26,8 +28,7 @@ TTL_SECONDS = 600
 """Lifetime of a trial job, which deletes itself then in case kfjob cannot delete it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
+class Trial(Struct, frozen=True, kw_only=True):
     """Options of a trial."""
 
     timeout: float = 600.0  # seconds, from submit to result

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem
@@ -17,8 +18,7 @@ DEFAULT_SHM = 64 * MIB
 """The size of /dev/shm that container runtimes use by default; NCCL between the GPUs of a node needs more."""
 
 
-@dataclass
-class PodReport:
+class PodReport(Struct):
     """What a pod reported."""
 
     pod: str
@@ -34,8 +34,7 @@ class PodReport:
         return max((rank["gpus"] for rank in self.ranks), default=None)
 
 
-@dataclass
-class TrialLog:
+class TrialLog(Struct):
     """Collects the records in the logs of a trial's pods."""
 
     pods: dict[str, PodReport] = field(default_factory=dict)

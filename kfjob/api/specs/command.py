@@ -6,9 +6,10 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
+
+from msgspec import Struct
 
 from kfjob.api.user_files import write_text
 from kfjob.base.common_types import JsonObject, Notify
@@ -56,8 +57,7 @@ _WIDTH = 100
 """Columns of a line with a comment."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobCommand:
+class JobCommand(Struct, frozen=True, kw_only=True):
     """A command to run as a job, with the options that say where it runs. None or empty: not given."""
 
     words: tuple[str, ...]

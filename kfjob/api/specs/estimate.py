@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from kfjob.api.planning import plan_job
 from kfjob.api.reader import open_job
@@ -32,8 +34,7 @@ _VARIANTS = ("-v0.1", "-chat", "-instruct", "-hf")
 """Ends of the names of models that have the shape of the base model."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speed:
+class Speed(Struct, frozen=True, kw_only=True):
     """The tokens per second of the whole job."""
 
     tokens_per_second: float
@@ -41,8 +42,7 @@ class Speed:
     """Where the number comes from, as a phrase."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Estimate(Struct, frozen=True, kw_only=True):
     """The needs of one training."""
 
     name: str
@@ -119,7 +119,7 @@ class Estimate:
             "gpus": self.gpus,
             "gpu_memory": self.gpu_memory or None,
             "strategies": [
-                {"name": row.name, "own": row.is_own, "fits": self.fits(row), **vars(row.estimate), "needed": row.needed}
+                {"name": row.name, "own": row.is_own, "fits": self.fits(row), **asdict(row.estimate), "needed": row.needed}
                 for row in self.rows
             ],
             "tokens_per_step": self.tokens_per_step,

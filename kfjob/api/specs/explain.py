@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.api.prepared import PreparedJob
 from kfjob.api.target import Target
@@ -25,8 +27,7 @@ _OF_PODS = (
 _ALSO_LOCAL = ("resources.gpus", "resources.gpu_memory", "pod.working_dir", "pod.grace")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Value:
+class Value(Struct, frozen=True, kw_only=True):
     """One value of the plan."""
 
     path: str
@@ -36,8 +37,7 @@ class Value:
     location: str = ""  # in the file; "" for a value that is not in the file
 
 
-@dataclass(frozen=True, kw_only=True)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     """A plan and the origin of each of its values."""
 
     plan: JobPlan

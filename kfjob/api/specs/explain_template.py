@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kfjob.api.prepared import PreparedJob
 from kfjob.api.specs.explain import Explanation, Value, explain_spec
@@ -16,8 +17,7 @@ from kfjob.source.manifest import ManifestObject
 from kfjob.validation.field_paths import Path
 
 
-@dataclass(frozen=True, kw_only=True)
-class TemplateExplanation:
+class TemplateExplanation(Struct, frozen=True, kw_only=True):
     """The values of a template's objects, and what was found in them."""
 
     prepared: PreparedTemplate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kfjob.api.specs.kind_change import leave_out
 from kfjob.base.errors import SpecError

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from kfjob.api.specs.schema import FILE_NAME, build_schema
 from kfjob.api.user_files import write_text
@@ -31,8 +33,7 @@ _RESTARTS = "restarts: {max: 3}   # torchrun restarts the processes at most this
 _RESTARTS_OF_PODS = "restarts: {policy: OnFailure}   # a pod whose program fails starts again"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answers:
+class Answers(Struct, frozen=True, kw_only=True):
     """The answers of the user to `kfjob init`. An empty value or None: no answer."""
 
     name: str

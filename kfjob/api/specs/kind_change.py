@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from kfjob.base.capabilities import TargetName
 from kfjob.base.common_types import JsonObject

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field
 
 from kfjob.base.errors import Problem, SpecError
 from kfjob.redaction import Redactor, find_secret
@@ -12,8 +14,7 @@ from kfjob.source.manifest import ManifestObject, list_objects
 from kfjob.source.template import fill as engine
 
 
-@dataclass(frozen=True, kw_only=True)
-class Template:
+class Template(Struct, frozen=True, kw_only=True):
     """Manifest templates as the user names them, and the values for their names."""
 
     files: tuple[tuple[str, str], ...]

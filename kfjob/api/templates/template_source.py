@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.api.planning import compile_spec, lint_job, make_context, make_launch_id, make_prepared
 from kfjob.api.prepared import PreparedJob
@@ -33,8 +35,7 @@ from kfjob.spec.job import JobSpec
 from kfjob.validation.field_paths import Positions
 
 
-@dataclass(frozen=True, kw_only=True)
-class PreparedTemplate(PreparedJob):
+class PreparedTemplate(PreparedJob, frozen=True, kw_only=True):
     """The job of a template, with the objects as they are in its text."""
 
     manifest_objects: tuple[ManifestObject, ...]
@@ -61,8 +62,7 @@ class PreparedTemplate(PreparedJob):
         return reader
 
 
-@dataclass(frozen=True)
-class TemplateSource:
+class TemplateSource(Struct, frozen=True):
     """Implements `JobSource` for manifest templates."""
 
     template: Template

@@ -11,9 +11,11 @@ import hashlib
 import shutil
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import BackendError, Refused
@@ -28,8 +30,7 @@ _PIECE = MIB
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuiltImage:
+class BuiltImage(Struct, frozen=True, kw_only=True):
     """An image ready to push."""
 
     manifest: Document

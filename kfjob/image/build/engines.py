@@ -7,9 +7,10 @@ resumes after a broken connection with every engine, and the digest is known bef
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
+
+from msgspec import Struct, field
 
 EngineName = Literal["docker", "buildah", "podman", "nerdctl", "finch"]
 BUILDERS: tuple[EngineName, ...] = get_args(EngineName)
@@ -18,8 +19,7 @@ BUILDERS: tuple[EngineName, ...] = get_args(EngineName)
 Argv = list[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildRequest:
+class BuildRequest(Struct, frozen=True, kw_only=True):
     """The input of one build."""
 
     context: Path
@@ -35,8 +35,7 @@ class BuildRequest:
     no_cache: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Engine:
+class Engine(Struct, frozen=True, kw_only=True):
     """A container engine on this machine."""
 
     name: EngineName

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from kfjob.base.errors import Refused
 from kfjob.base.http import ConnectionLost, Limits, Response, Stream, backoff, is_success
@@ -135,7 +138,7 @@ class Registry:
                 return
 
     def _stream_once(self, request: Request, offset: int) -> Iterator[bytes]:
-        ranged = replace(request, headers={"Range": f"bytes={offset}-"}) if offset else request
+        ranged = dataclasses.replace(request, headers={"Range": f"bytes={offset}-"}) if offset else request
         with closing(self._open(ranged, self.limits)) as stream:
             skip = 0 if stream.status == _PARTIAL else offset
             for piece in stream.chunks():

@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Required, TypedDict
 
 import msgspec
+from msgspec import Struct
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Refused
@@ -100,8 +100,7 @@ def compute_digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Document:
+class Document(Struct, frozen=True, kw_only=True, dict=True):
     """The exact bytes of a manifest or an index."""
 
     media_type: str
@@ -166,8 +165,7 @@ def parse_object(body: bytes, label: str, shape: Any) -> JsonObject:
     return value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Platform:
+class Platform(Struct, frozen=True, kw_only=True):
     """The platform of an image."""
 
     os: str

@@ -9,10 +9,11 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.errors import UsageError
@@ -26,8 +27,7 @@ FOLDERS_VARIABLE = "KFJOB_REGISTRY_CERTS"
 _FOLDERS = ("~/.config/containerd/certs.d", "/etc/containerd/certs.d", "~/.config/docker/certs.d", "/etc/docker/certs.d")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True, kw_only=True):
     """An address of a registry's API."""
 
     url: str  # "https://host:port"; the API is under "/v2/"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin, urlsplit
+
+from msgspec import Struct
 
 from kfjob.base.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.base.http import BUSY_STATUSES, ConnectionLost
@@ -14,8 +15,7 @@ _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _TOO_LARGE = 401, 403, 404, 40
 _LOGIN_HINT = "`docker login` (for ECR `aws sso login`) as a user with the right, and check the registry in the image's name"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Operation:
+class Operation(Struct, frozen=True, kw_only=True):
     """What a request does, for messages: `push to` `registry.example/team/train`."""
 
     action: str

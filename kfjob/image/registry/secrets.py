@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NoReturn
+
+from msgspec import Struct
 
 from kfjob.redaction import remember_credential
 
@@ -39,8 +40,7 @@ class Secret:
         raise TypeError("a secret cannot be copied or pickled")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Login:
+class Login(Struct, frozen=True, kw_only=True):
     """A user name and its password or token."""
 
     user: str

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlencode
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.base.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.base.http import Response
@@ -51,8 +53,7 @@ class Blob(Protocol):
         """Yield the content from a byte on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BytesBlob:
+class BytesBlob(Struct, frozen=True, kw_only=True):
     """A blob in memory."""
 
     digest: str
@@ -68,8 +69,7 @@ class BytesBlob:
         yield self.content[offset:]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileBlob:
+class FileBlob(Struct, frozen=True, kw_only=True):
     """A blob in a file."""
 
     digest: str
@@ -84,8 +84,7 @@ class FileBlob:
                 yield piece
 
 
-@dataclass(frozen=True, kw_only=True)
-class RemoteBlob:
+class RemoteBlob(Struct, frozen=True, kw_only=True):
     """A blob in another repository; it is copied without a temporary file."""
 
     digest: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
+from msgspec import Struct
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem, SpecError
@@ -33,8 +33,7 @@ _HAS_RANKS = re.compile(r"""\bMaster['"]?[ \t]*:|\bkind['"]?[ \t]*:[ \t]*['"]?Hy
 """A job whose operator sets `RANK` and the other names of `RANK_NAMES` in the pods: one with a Master."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rendered:
+class Rendered(Struct, frozen=True, kw_only=True):
     """The objects of a template, and notices about the references that stay in them for the pod."""
 
     objects: tuple[JsonObject, ...]

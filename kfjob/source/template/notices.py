@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from kfjob.base.errors import Problem
 from kfjob.base.text import join_names
@@ -24,8 +25,7 @@ _Key = TypeVar("_Key")
 _Member = TypeVar("_Member")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Use:
+class Use(Struct, frozen=True, kw_only=True):
     """A reference in a scalar of a template, and what happens to it."""
 
     name: str
@@ -48,8 +48,7 @@ class Use:
     """Whether only a shell computes it, as `${A:0:1}`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Escape:
+class Escape(Struct, frozen=True, kw_only=True):
     r"""A text `$$NAME`, `\$NAME` or `$$(`, which the pod's program gets with one `$`, or as it is."""
 
     text: str

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.base.shells import find_own_script, find_scripts, is_shell
 from kfjob.shell.variables import Reader
@@ -24,8 +25,7 @@ _EMPTY_FIELDS = frozenset(("value", "subPath", "storageClassName", "priorityClas
 """Fields in which Kubernetes takes an empty text, or takes it as unset."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PodEnv:
+class PodEnv(Struct, frozen=True, kw_only=True):
     """The names that a container defines. A value is None if it is not known here."""
 
     values: Mapping[str, str | None]
@@ -35,8 +35,7 @@ class PodEnv:
 _NO_ENV = PodEnv(values=MappingProxyType({}))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """Where a value is."""
 
     reader: Reader = Reader.KUBERNETES

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain, repeat
 
 import yaml
+from msgspec.structs import replace
 
 from kfjob.base.shells import NAME
 from kfjob.shell.assignments import NO_ASSIGNMENTS, Assignments, find_assignments

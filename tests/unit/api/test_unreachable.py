@@ -12,7 +12,7 @@ from kfjob.cluster import client
 from tests.unit.conftest import KUBECONFIG_OF_A_PORT
 
 PROGRAM = """
-from dataclasses import replace
+from msgspec.structs import replace
 from kfjob.cluster import client
 client.READS = replace(client.READS, start_seconds=1.2)
 from kfjob.cli.main import main

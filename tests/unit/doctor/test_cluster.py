@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import asdict
+
 from kfjob.api.doctor import cluster
 from kfjob.api.doctor.findings import Finding, run_checks
 from kfjob.cluster.client import Client
@@ -145,4 +147,4 @@ def test_error_of_a_check_is_a_finding_and_other_checks_run():
     (failed,) = [finding for finding in findings if finding.name == "nodes"]
     assert (failed.verdict, "etcd is gone" in failed.message) == ("fail", True)
     assert findings[-1].name == "queues"
-    assert json.dumps([vars(finding) for finding in findings])
+    assert json.dumps([asdict(finding) for finding in findings])

@@ -6,11 +6,11 @@ import json
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from moto import mock_aws
+from msgspec.structs import replace
 
 from kfjob.api.doctor import aws
 from kfjob.api.doctor.examine import examine

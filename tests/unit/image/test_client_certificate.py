@@ -6,10 +6,10 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kfjob.base.errors import KfjobError, UsageError
 from kfjob.base.http import Limits

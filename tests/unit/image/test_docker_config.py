@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from kfjob.base.errors import Forbidden, UsageError
 from kfjob.image.registry import docker_config
@@ -111,7 +112,7 @@ def test_unreadable_files_are_errors(environ):
 
 def test_secret_is_not_shown():
     login = Login(user="me", password=Secret("very-secret"))
-    for shown in (str(login), repr(login), f"{login.password}", f"{login.password!r:>20}", str(vars(login))):
+    for shown in (str(login), repr(login), f"{login.password}", f"{login.password!r:>20}", str(asdict(login))):
         assert "very-secret" not in shown
     with pytest.raises(TypeError):
         pickle.dumps(login.password)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kfjob.base.units import GIB
 from kfjob.lint.fit import suggest_changes

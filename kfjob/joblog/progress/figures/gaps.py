@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
+
+from msgspec import Struct
 
 from kfjob.joblog.progress.figures.names import precedes_loss, precedes_quote
 from kfjob.joblog.progress.figures.tokens import Cursor
@@ -18,8 +19,7 @@ class After(Enum):
     OTHER = auto()  # a date, or the name of a type
 
 
-@dataclass(slots=True)
-class Gap:
+class Gap(Struct):
     """The marks since the last word or number: they say what the next number is."""
 
     after: After = After.START

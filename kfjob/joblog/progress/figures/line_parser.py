@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from kfjob.joblog.lines.meanings import (
     Meaning,
@@ -48,8 +49,7 @@ class NamedFigure(NamedTuple):
     place: int = 0  # of the number in the line
 
 
-@dataclass(slots=True)
-class LineParser:
+class LineParser(Struct):
     """Reads one line from left to right: `run` fills `named`, `slots`, `free` and `percent`."""
 
     cursor: Cursor

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from kfjob.base.units import COUNT_SUFFIXES
 from kfjob.joblog.lines.meanings import Quantity, find_meaning, is_other_rate, parse_unit, seconds_in, split_name
@@ -109,8 +110,7 @@ def expand_letters(text: str) -> str:
     return _PAIR.sub(lambda match: f"{LETTERS.get(match[1].lower(), match[1])} ", text)
 
 
-@dataclass(slots=True)
-class Cursor:
+class Cursor(Struct):
     """A position in the tokens of a line."""
 
     tokens: list[Token]

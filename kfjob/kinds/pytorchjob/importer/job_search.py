@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem, SpecError
@@ -42,8 +43,7 @@ _FILLED_LATER = re.compile(r"\$\{trialParameters\.[^}]*\}|\{\{[^{}]*\}\}")
 """Places that Katib and Argo fill when they start the job."""
 
 
-@dataclass(kw_only=True)
-class FoundJob:
+class FoundJob(Struct, kw_only=True):
     """A PyTorchJob in today's form, and where it was."""
 
     job: JsonObject

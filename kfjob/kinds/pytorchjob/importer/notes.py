@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.convert.conversion import Note
 from kfjob.joblog.events import ETCD_WAIT, TRAINING_CONTAINER
@@ -26,8 +28,7 @@ _RESOURCES: Pattern = (*_CONTAINER, "resources")
 _POLICY: Pattern = ("spec", "elasticPolicy")
 
 
-@dataclass(frozen=True)
-class Addition:
+class Addition(Struct, frozen=True):
     """A part that kfjob adds to every job that does not have it."""
 
     name: str
