@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _SHORT = 6
 """Characters of a `--var` without a `=` that a message shows, because it may be a secret."""
-_SEPARATOR = re.compile(r"[,\s]+|(?<=[\w}])(?=\$)")
-_LISTED_NAME = re.compile(rf"\$?(?:\{{(?P<braced>{NAME})\}}|(?P<bare>{NAME}))")
+_SEPARATOR = r"[,\s]+|(?<=[\w}])(?=\$)"
+_LISTED_NAME = rf"\$?(?:\{{(?P<braced>{NAME})\}}|(?P<bare>{NAME}))"
 
 BuildImage = Callable[[str | None], str]
 """Builds and pushes an image, and returns its reference; it receives the image that it replaces."""
@@ -81,8 +81,8 @@ class JobFiles(Struct, frozen=True, kw_only=True):
         """
         names: set[str] = set()
         for listed in self.only:
-            words = [word for word in _SEPARATOR.split(listed) if word]
-            matches = [_LISTED_NAME.fullmatch(word) for word in words]
+            words = [word for word in re.split(_SEPARATOR, listed) if word]
+            matches = [re.fullmatch(_LISTED_NAME, word) for word in words]
             if wrong := next((word for word, match in zip(words, matches, strict=True) if not match), None):
                 raise UsageError(f"`--only` takes names, and `{wrong}` is not one", hint="for example `--only IMAGE,NUM_NODES`")
             names |= {match["braced"] or match["bare"] for match in matches if match}

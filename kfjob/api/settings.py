@@ -25,7 +25,7 @@ MAX_SHOWN = 80
 """Characters of a wrong name or value of a setting in an error."""
 STOP_TIMEOUT = 300.0
 """Time that the pods of a stopped job have to end."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL = r"[\x00-\x1f\x7f-\x9f]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,7 @@ def _check_texts(values: Mapping[str, object], file: str | None = None) -> None:
         SpecError: a text has control characters or is too long, or the namespace is no name of Kubernetes.
     """
     for name, value in values.items():
-        if isinstance(value, str) and (len(value) > MAX_VALUE or _CONTROL.search(value)):
+        if isinstance(value, str) and (len(value) > MAX_VALUE or re.search(_CONTROL, value)):
             detail = f"it is longer than {MAX_VALUE} characters, or has control characters"
             raise SpecError([Problem(title=f"setting `{name}` is not usable", file=file, detail=detail)])
     namespace = values.get("namespace")

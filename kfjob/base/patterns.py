@@ -139,23 +139,20 @@ def _describe(error: Exception) -> str:
     return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
 
 
-_TOKEN = re.compile(
-    r"""
+_SYNTAX = r"""(?xs)
     \\Q.*?(?:\\E|\Z) | \\.                         # quoted text
     | \[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*(?P<end>\])?  # a class of characters
     | \( | \) | [^\\\[()]+
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
 """The parts of a pattern, as far as brackets need them. Each alternative begins with another character."""
-_NAME = re.compile(r"\(\?P?<([A-Za-z_]\w*)")
+_NAME = r"\(\?P?<([A-Za-z_]\w*)"
 
 
 def _explain(message: str, text: str) -> PatternError:
     """Return the error for RE2's message about a pattern, with the place of a bracket that has no counterpart."""
     opened: list[int] = []
     extra = cut = None
-    for token in _TOKEN.finditer(text):
+    for token in re.finditer(_SYNTAX, text):
         if token[0].startswith("("):
             opened.append(token.start())
         elif token[0] == ")":
@@ -165,7 +162,7 @@ def _explain(message: str, text: str) -> PatternError:
                 extra = token.start()
         elif token[0].startswith("[") and not token["end"]:
             cut = token.start()
-    names = _NAME.findall(text)
+    names = re.findall(_NAME, text)
     places = {
         "missing )": (opened[0] if opened else None, "(", "is not closed", "close it with `)`"),
         "unexpected )": (extra, ")", "closes nothing", "remove it"),

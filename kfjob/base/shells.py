@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 SHELLS = ("bash", "sh", "dash", "ash", "zsh", "ksh")
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 """Pattern of a variable's name, for the patterns of other modules. Kubernetes allows more names in `env`."""
-_NAME = re.compile(NAME)
 _COMPUTED_NAMES = """
     UID EUID PPID RANDOM SRANDOM SECONDS LINENO EPOCHSECONDS EPOCHREALTIME SHELLOPTS HISTCMD FUNCNAME GROUPS DIRSTACK _
 """
@@ -27,9 +26,9 @@ _COMMAND_OPTION = re.compile(r"-[a-z]*c|--command")
 _SPLIT_OPTION = re.compile(r"-[a-zA-Z]*S|--split-string")
 """Option of `env` before a text that it reads as a shell does."""
 _FILE_OPTIONS = ("--rcfile", "--init-file")
-_LETTERS = re.compile("[-+][abcefhiklmnoprstuvxBCDEHIOPT]+")
+_LETTERS = "[-+][abcefhiklmnoprstuvxBCDEHIOPT]+"
 """Options of a shell in one word, as in `-euo pipefail`."""
-_NAMED_OPTIONS = re.compile("[oO]")
+_NAMED_OPTIONS = "[oO]"
 """Letters of a shell's options that the next word names."""
 
 
@@ -96,9 +95,9 @@ def _skip_options(words: Sequence[str], index: int) -> tuple[int, bool]:
             break
         if word.startswith("--"):
             index += 1 + (word in _FILE_OPTIONS)
-        elif _LETTERS.fullmatch(word):
+        elif re.fullmatch(_LETTERS, word):
             has_script = has_script or (word[0] == "-" and "c" in word)
-            index += 1 + len(_NAMED_OPTIONS.findall(word))
+            index += 1 + len(re.findall(_NAMED_OPTIONS, word))
         else:
             break
     return index, has_script and index < len(words)
@@ -106,7 +105,7 @@ def _skip_options(words: Sequence[str], index: int) -> tuple[int, bool]:
 
 def is_name(text: str) -> bool:
     """Return whether a text can be the name of a variable."""
-    return _NAME.fullmatch(text) is not None
+    return re.fullmatch(NAME, text) is not None
 
 
 def is_computed_by_shell(name: str) -> bool:

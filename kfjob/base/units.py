@@ -27,7 +27,7 @@ _QUANTITY = re.compile(
 """The pattern of Kubernetes' schemas, without fractions in an exponent, which the API server's parser refuses."""
 
 _DURATION_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION_PARTS = re.compile(r"(?<!\d)(\d+)([smhd])")
+_DURATION_PARTS = r"(?<!\d)(\d+)([smhd])"
 
 
 def check_time(time: int | None) -> int | None:
@@ -57,7 +57,7 @@ def parse_quantity(quantity: object) -> float:
 
 def parse_duration(text: str) -> int | None:
     """Return the seconds of a duration such as `90m` or `1d12h`; None if the text has another form."""
-    parts = _DURATION_PARTS.findall(text)
+    parts = re.findall(_DURATION_PARTS, text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
     return sum(int(number) * _DURATION_UNITS[unit] for number, unit in parts)

@@ -23,9 +23,9 @@ _WORD = re.compile(r"( *)((?:`[^`\n]*`|[^ \n])+)")
 """A word with the spaces before it; what backticks enclose is one word, because a command is copied as a whole."""
 _ITEM = re.compile(r"( *)([^·]+·|[^·]+)")
 """The same for the items of a list, such as several commands."""
-_LEAD = re.compile(r".*\S {2,}(?=\S)| *(?:(?:error|warning|hint|note|cause|next): |\| |--> )?")
+_LEAD = r".*\S {2,}(?=\S)| *(?:(?:error|warning|hint|note|cause|next): |\| |--> )?"
 """The columns before the last one, or the mark at the beginning of a line: further lines begin below what follows it."""
-_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_COLOUR = r"\x1b\[[\d;]*m"
 _UNKNOWN_CLOCK = "--:--:--"
 _TIME_NAMES = ("time", "created", "started", "ended", "last_ended", "observed")
 """The names of times in models; names that end in `_time` are times too."""
@@ -106,7 +106,7 @@ def wrap(text: str, width: int, *, indent: int | None = None) -> str:
 
 
 def _wrap_line(line: str, width: int, indent: int | None) -> str:
-    match = _LEAD.match(line) if indent is None else None
+    match = re.match(_LEAD, line) if indent is None else None
     lead = match[0] if match else ""
     indent = _measure(lead) if indent is None else indent
     if _measure(line) <= width or indent > width // 2:
@@ -122,7 +122,7 @@ def _wrap_line(line: str, width: int, indent: int | None) -> str:
 
 
 def _measure(text: str) -> int:
-    return len(_COLOUR.sub("", text))
+    return len(re.sub(_COLOUR, "", text))
 
 
 def sparkline(values: Sequence[float], width: int = 32) -> str:

@@ -29,15 +29,15 @@ from kfjob.redaction import Redactor
 MIN_WIDTH = 40
 """Columns of the narrowest terminal in which lines are wrapped; one of unknown size has none."""
 _MARKS = {"error": "red", "warning": "yellow", "hint": "cyan"}
-_MARK = re.compile(r"^([ \t]*)(error|warning|hint):", re.MULTILINE)
+_MARK = r"(?m)^([ \t]*)(error|warning|hint):"
 _STATES = {
     "Succeeded": "green", "Failed": "red", "Error": "red", "CrashLoopBackOff": "red", "OOMKilled": "red",
     "ImagePullBackOff": "red", "ErrImagePull": "red", "Restarting": "yellow", "Stopped": "yellow",
 }  # fmt: skip
-_STATE = re.compile(rf"(?<![\w`/-])({'|'.join(_STATES)})(?![\w`/-])")
+_STATE = rf"(?<![\w`/-])({'|'.join(_STATES)})(?![\w`/-])"
 
 
-_COMMAND = re.compile(
+_COMMAND = (
     r"(?<=\bkfjob )(status|watch|wait|logs|master|progress|diagnose|report|archive|history|compare|list"
     r"|stop|exec|suspend|resume|scale|relaunch)"
     r"(?=[ `])(?![^`·\n]* (?:-n|--from)\b)"
@@ -76,7 +76,7 @@ def rewrite_messages(rewrite: Callable[[str], str]) -> None:
 def _adapt(text: str) -> str:
     """Return a message in the words of this command."""
     text = _rewrite(text) if _rewrite else text
-    return _COMMAND.sub(lambda match: match[1] + _repeated, text) if _repeated and "kfjob " in text else text
+    return re.sub(_COMMAND, lambda match: match[1] + _repeated, text) if _repeated and "kfjob " in text else text
 
 
 class LostOutput(Exception):
@@ -271,11 +271,11 @@ def wants_colour() -> bool | None:
 
 def colour_marks(text: str) -> str:
     """Return a message with the words `error:`, `warning:` and `hint:` in colour where they begin a line."""
-    return _MARK.sub(
-        lambda match: f"{match[1]}{click.style(f'{match[2]}:', fg=_MARKS[match[2]], bold=match[2] != 'hint')}", text
+    return re.sub(
+        _MARK, lambda match: f"{match[1]}{click.style(f'{match[2]}:', fg=_MARKS[match[2]], bold=match[2] != 'hint')}", text
     )
 
 
 def colour_states(text: str) -> str:
     """Return a table or a headline with the states of jobs and pods in colour."""
-    return _STATE.sub(lambda match: click.style(match[1], fg=_STATES[match[1]]), text)
+    return re.sub(_STATE, lambda match: click.style(match[1], fg=_STATES[match[1]]), text)

@@ -28,7 +28,7 @@ DIGEST = r"^(?:sha256:[a-f0-9]{64}|sha512:[a-f0-9]{128})\Z"
 _LONGEST_NAME = 255
 _LARGEST_PORT = 65535
 
-ECR_HOST = re.compile(
+ECR_HOST = (
     r"(?P<account>[0-9]{12})\.dkr[.-]ecr(?P<fips>-fips)?\.(?P<region>[a-z0-9-]+)\."
     r"(?:amazonaws\.com(?:\.cn)?|on\.aws|on\.amazonwebservices\.com\.cn)"
 )
@@ -117,7 +117,7 @@ def parse_ecr_host(host: str) -> EcrHost | None:
     """Return the parts of an ECR registry's host name; None for another registry."""
     if host in _ECR_PUBLIC:
         return EcrHost(account="", region="us-east-1", public=True)
-    if match := ECR_HOST.fullmatch(host):
+    if match := re.fullmatch(ECR_HOST, host):
         return EcrHost(account=match["account"], region=match["region"], fips=bool(match["fips"]))
     return None
 

@@ -29,7 +29,7 @@ from kfjob.shell.commands import (
 
 _VARIABLE = re.compile(r"(?<![$\\])\$[A-Z_][A-Z0-9_]*")
 _REFERENCE = re.compile(r"(?<!\$)\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
-_VALUE = re.compile(r"[\d.:,]+")
+_VALUE = r"[\d.:,]+"
 _SHOWN_LENGTH = 60
 """Characters of a command that a message shows."""
 _SUBCOMMANDS = ("launch", "config", "env", "test", "estimate-memory", "merge-weights", "tpu-config", "to-fsdp2")
@@ -163,7 +163,7 @@ def _find_launcher_mistake(words: Sequence[str], launcher: Launcher) -> tuple[st
     if program.interpreter:
         return _explain_interpreter(program, name, launcher)
     if not program.words:
-        is_empty = all(word.startswith("-") or _VALUE.fullmatch(word) for word in program.options)
+        is_empty = all(word.startswith("-") or re.fullmatch(_VALUE, word) for word in program.options)
         return (f"`{name}` has no program to start", f"write for example `{name} train.py`") if is_empty else None
     return _find_file_mistake(program.words, name, f"{name} {get_no_python(launcher)}")
 

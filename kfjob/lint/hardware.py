@@ -15,7 +15,7 @@ from kfjob.spec.instances import suggest_instance
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount path in the pod
 _BF16_CAPABILITY = "compute capability 8.0"
-_BF16_OPTION = re.compile(r"--?(bf16(=(1|true))?|[\w-]*(precision|dtype)=?bf(loat)?16(-\w+)?)", re.IGNORECASE)
+_BF16_OPTION = r"(?i)--?(bf16(=(1|true))?|[\w-]*(precision|dtype)=?bf(loat)?16(-\w+)?)"
 
 
 @rule("exceeds-instance", "error")
@@ -150,7 +150,7 @@ def precision_of_the_card(job: Job) -> Iterator[Violation]:
         return
     if job.spec.train and job.spec.train.precision.startswith("bf16"):
         path, option = "train.precision", "`precision: bf16`"
-    elif flag := next((word for word in job.words if job.spec.words and _BF16_OPTION.fullmatch(word)), None):
+    elif flag := next((word for word in job.words if job.spec.words and re.fullmatch(_BF16_OPTION, word)), None):
         path, option = job.program_field, f"`{flag}`"
     else:
         return

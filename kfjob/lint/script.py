@@ -10,7 +10,7 @@ from functools import cached_property
 from msgspec import Struct
 
 _OWN_ADDRESS = r"(?!['\"]?(?:localhost|127\.0\.0\.1|::1))"
-_CONNECTION = re.compile(
+_CONNECTION = (
     rf"tcp://{_OWN_ADDRESS}|environ\[['\"]MASTER_ADDR['\"]\] *=[ ]*+{_OWN_ADDRESS}\S|"
     rf"(?:setdefault|putenv)\(['\"]MASTER_ADDR['\"],[ ]*+{_OWN_ADDRESS}|init_method *= *f?['\"]file://|"
     r"\bjax\.distributed\.initialize\(|\bray\.init\(\s*+(?:f?['\"]|[^()]{0,200}?\baddress *=)"
@@ -21,7 +21,7 @@ _TRAINING = frozenset(
     | {"Accelerator", "Fabric"}
 )
 """Names with which a program trains together with other processes, by torch.distributed."""
-_PROCESSES = re.compile(r"\bspawn\(|\bmultiprocessing\b|\bsubprocess\b|\bnotebook_launcher\(|\belastic_launch\(")
+_PROCESSES = r"\bspawn\(|\bmultiprocessing\b|\bsubprocess\b|\bnotebook_launcher\(|\belastic_launch\("
 _LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
 _LIGHTNING_CLASSES = ("Trainer", "Fabric")
 
@@ -44,12 +44,12 @@ class Script(Struct, frozen=True, dict=True):
     @property
     def connects_nodes(self) -> bool:
         """Whether the script itself gives its processes an address on another machine."""
-        return _CONNECTION.search(self.text) is not None
+        return re.search(_CONNECTION, self.text) is not None
 
     @property
     def starts_processes(self) -> bool:
         """Whether the script may start more processes itself."""
-        return _PROCESSES.search(self.text) is not None or bool(self.lightning_calls)
+        return re.search(_PROCESSES, self.text) is not None or bool(self.lightning_calls)
 
     @cached_property
     def trains_together(self) -> bool:

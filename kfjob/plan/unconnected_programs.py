@@ -46,17 +46,17 @@ _WITHOUT_AGENT: tuple[Launcher, ...] = ("accelerate", "deepspeed", "python")
 """Values of `launcher` without an agent that reads `restarts.max`: accelerate passes its own options to torch's."""
 _ONE_MACHINE = re.compile(r"--(?:standalone|(?:nnodes|num[-_]machines|num[-_]nodes)[= ](?:1:)?1)(?= |$)")
 """An option by which a launcher starts processes on its own machine only."""
-_SETTINGS = re.compile(r"\b(?:MASTER_ADDR|WORLD_SIZE|RANK)=")
+_SETTINGS = r"\b(?:MASTER_ADDR|WORLD_SIZE|RANK)="
 _IDENTITY = re.compile(r"\$[({]?(?:\w*RANK|MASTER_ADDR|HOSTNAME|hostname|POD_\w+|JOB_COMPLETION_INDEX)\b")
 """A variable by which each node gets another command."""
 _NEW_LINE = "\ue001"
 """Stands for the end of a line of a script, as a separate word."""
 _SEPARATORS = frozenset(";&|()\n")
-_COMMENT = re.compile(r"(?P<kept>'[^']*+'|\"(?>(?:\\.|[^\"\\]++)*)\"|\\.)|(?<![^\s;&|()])#[^\n]*+", re.DOTALL)
+_COMMENT = r"(?s)(?P<kept>'[^']*+'|\"(?>(?:\\.|[^\"\\]++)*)\"|\\.)|(?<![^\s;&|()])#[^\n]*+"
 """A comment of a script; what is quoted is read first, and kept. An apostrophe in a comment is no quote."""
-_HERE_TEXT = re.compile(r"(?<!<)<<-?[ \t]*+(['\"]?)(\w++)\1")
+_HERE_TEXT = r"(?<!<)<<-?[ \t]*+(['\"]?)(\w++)\1"
 """The begin of a text up to a line with only this word, as in `cat > ds.json <<EOF`."""
-_TRAINING_NAME = re.compile(r"(?<![a-z])(?:(?:pre|post)[-_]?)?train|(?<![a-z])fine[-_]?tun", re.IGNORECASE)
+_TRAINING_NAME = r"(?i)(?<![a-z])(?:(?:pre|post)[-_]?)?train|(?<![a-z])fine[-_]?tun"
 
 
 def find_start_without_agent(launcher: Launcher | None, command: Sequence[str]) -> str:
@@ -83,7 +83,7 @@ class UnconnectedProgram(Struct, frozen=True):
     def says_training(self) -> bool:
         """Whether a launcher of training processes, or a name such as `pretrain.py`, says that the program trains."""
         module = self.program.removeprefix("-m ").rpartition(".")[2] if self.program.startswith("-m ") else ""
-        return bool(self.starter or _TRAINING_NAME.search(module or get_basename(self.program)))
+        return bool(self.starter or re.search(_TRAINING_NAME, module or get_basename(self.program)))
 
     def suggest_fix(self, command: Sequence[str]) -> str:
         """Return a hint with the ways that connect the copies of this program in a command."""
@@ -156,7 +156,7 @@ def split_commands(command: Sequence[str]) -> Iterator[list[str]]:
     if index is None:
         return
     script = words[index]
-    if _SETTINGS.search(script):
+    if re.search(_SETTINGS, script):
         yield ["torchrun"]  # the script connects the nodes itself
         return
     for part in _split_script(script):
@@ -165,7 +165,7 @@ def split_commands(command: Sequence[str]) -> Iterator[list[str]]:
 
 def _split_script(script: str) -> Iterator[list[str]]:
     """Yield the words of each simple command of a script, without its comments and the texts that it gives to programs."""
-    script = _COMMENT.sub(lambda match: match["kept"] or "", _drop_here_texts(script))
+    script = re.sub(_COMMENT, lambda match: match["kept"] or "", _drop_here_texts(script))
     lexer = shlex.shlex(re.sub(r"\\\n", " ", script).replace("\n", f" {_NEW_LINE} "), posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
@@ -192,7 +192,7 @@ def _drop_here_texts(script: str) -> str:
     while index < len(lines):
         kept.append(lines[index])
         index += 1
-        if match := _HERE_TEXT.search(kept[-1]):
+        if match := re.search(_HERE_TEXT, kept[-1]):
             ends = places.get(match[2], [])
             later = bisect_left(ends, index)
             index = ends[later] + 1 if later < len(ends) else index

@@ -16,7 +16,7 @@ STEPS = frozenset((
 ))  # fmt: skip
 """Names of the steps of the whole run."""
 _OPTION = re.compile(r"(?:-{1,2}|\+{0,2})(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?")
-_WHOLE = re.compile(r"\d{1,15}")
+_WHOLE = r"\d{1,15}"
 _MAX_TEXT = 100_000
 """Characters of a script in which kfjob looks for options."""
 
@@ -47,7 +47,7 @@ def find_run_length(words: Iterable[str]) -> RunLength:
 
 def _to_count(values: set[str]) -> int | None:
     value = next(iter(values), "")
-    return int(value) or None if _WHOLE.fullmatch(value) else None
+    return int(value) or None if re.fullmatch(_WHOLE, value) else None
 
 
 def split_scripts(words: Iterable[str]) -> list[str]:

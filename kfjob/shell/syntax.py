@@ -30,19 +30,17 @@ _REDIRECTION = re.compile(r"(\d*|&)(>>?|<<?<?)[^=<>].*|\d*>&\d?.*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _SUBSTITUTION = re.compile(r"\$\((?![A-Za-z_][A-Za-z0-9_]*\))|`")
 """`$(hostname -i)` or backquotes; Kubernetes itself replaces `$(NAME)`."""
-_VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})")
+_VARIABLE = r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})"
 _SPECIAL_VARIABLE = re.compile(r"(?<!\$)\$[0-9?@#!*]")
 """`$1`, `$?`, `$@` …"""
 _BRACES = re.compile(r"(?<![$=:])\{[^{}:]*(?:,|\.\.)[^{}:]*\}")
 """`{a,b}` or `{1..3}`, which a shell replaces by several words; `{a: 1, b: 2}` is a mapping."""
-_TEXT_OPTION = re.compile(
-    r"(?i)-.*(?:pattern|regex|glob|filter|includ|exclud|ignor|match|where|expr|modules|grep|select|query).*"
-)
+_TEXT_OPTION = r"(?i)-.*(?:pattern|regex|glob|filter|includ|exclud|ignor|match|where|expr|modules|grep|select|query).*"
 """An option whose value is a pattern or a condition, which the program reads itself."""
-_READER = re.compile(r"\|&?(?:tee|cat|grep|egrep|head|tail|less|more|sed|awk|ts|sort|wc)$")
+_READER = r"\|&?(?:tee|cat|grep|egrep|head|tail|less|more|sed|awk|ts|sort|wc)$"
 """The end of a word with a pipe into a program that reads text."""
 _COMPARISON = re.compile(r">>?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
-_REPLACED_IN_VALUE = re.compile(r"[$`]|(?:^|:)~")
+_REPLACED_IN_VALUE = r"[$`]|(?:^|:)~"
 """What a shell replaces in the value of `VAR=value`, and `env` in a spec does not."""
 _ACTIVATIONS = frozenset({"conda", "mamba", "micromamba"})
 _WILDCARD = re.compile(r"\?(?=.)|\[[^\[\]]+\]")
@@ -52,7 +50,7 @@ _HOME = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*=)?~(?:/.*)?")
 _LIST_OPERATORS = ("&&", "||", "|", ";", "2>&1")
 _TEXT_PARTS = frozenset("|;*?[{~#><")
 """First characters of the parts that a user may have meant as text."""
-_NOHUP = re.compile(r"(^|&&\s*|;\s*)nohup\s+")
+_NOHUP = r"(^|&&\s*|;\s*)nohup\s+"
 _MAX_EXAMPLE = 4000
 """Characters of the shell text that a hint quotes."""
 _QUOTED = "\ue000"
@@ -98,7 +96,7 @@ def find_in_line(line: str) -> ShellSyntax | None:
     parts += [_quote_part(part) for part in (*first, *arguments)]
     if not parts:
         return None
-    variables = (f"`{match[0]}`" for word in words for match in _VARIABLE.finditer(word))
+    variables = (f"`{match[0]}`" for word in words for match in re.finditer(_VARIABLE, word))
     if is_background:
         return ShellSyntax(tuple(dict.fromkeys([*parts, *variables])), _without_background(line))
     if words[0] in _ACTIVATIONS and words[1:2] == ["activate"]:
@@ -178,7 +176,7 @@ def _find_in_word(word: str, before: str) -> Iterator[str]:
     is_option = word.startswith("-")
     is_value = not is_option and before.startswith("-") and "=" not in before
     option = word.partition("=")[0] if is_option else before
-    takes_text = (is_value or "=" in word) and _TEXT_OPTION.fullmatch(option) is not None
+    takes_text = (is_value or "=" in word) and re.fullmatch(_TEXT_OPTION, option) is not None
     if _OPERATOR.fullmatch(word) or _REDIRECTION.fullmatch(word):
         yield word.replace(_QUOTED, "")
         return
@@ -190,7 +188,7 @@ def _find_in_word(word: str, before: str) -> Iterator[str]:
         (";" in word, ";"),
         (bool(_HOME.fullmatch(word)), "~"),
         (bool(special), special[0] if special else ""),
-        ("|" in word and (not takes_text or bool(_READER.search(word))), "||" if "||" in word else "|"),
+        ("|" in word and (not takes_text or bool(re.search(_READER, word))), "||" if "||" in word else "|"),
         (word.startswith("#") and not is_option and not is_value, "#"),
     )
     yield from (part for applies, part in parts if applies)
@@ -280,7 +278,7 @@ def _with_shell(line: str) -> str:
 
 def _find_replaced(value: str) -> str:
     """Return what a shell replaces in the value of a variable, for a message; "" without it."""
-    match = _VARIABLE.search(value) or _SPECIAL_VARIABLE.search(value) or _REPLACED_IN_VALUE.search(value)
+    match = re.search(_VARIABLE, value) or _SPECIAL_VARIABLE.search(value) or re.search(_REPLACED_IN_VALUE, value)
     if not match:
         return ""
     part = {"$": "$(", ":~": "~"}.get(match[0], match[0])
@@ -300,7 +298,7 @@ def _explain_activation(words: Sequence[str]) -> str:
 
 def _without_background(line: str) -> str:
     """Return the advice to start the command itself: a shell would end at once, and its job with it."""
-    command = _NOHUP.sub(r"\1", line.strip().removesuffix("&").rstrip())
+    command = re.sub(_NOHUP, r"\1", line.strip().removesuffix("&").rstrip())
     needs_shell = find_in_line(command)
     words = json.dumps(shlex.split(redact_command(command, _MAX_EXAMPLE)), ensure_ascii=False)
     hint = needs_shell.hint if needs_shell else f"write `command: {words}`"

@@ -22,7 +22,7 @@ from kfjob.base.shells import NAME, is_set_by_shell
 
 _BRACED = rf"\{{(?P<braced>{NAME}+)(?P<dash>:?-(?P<default>[^}}\n]*+))?(?P<end>\}})?"
 _BARE = rf"(?P<bare>{NAME}+)"
-_REFERENCE = re.compile(rf"(?<![\\$])\$(?:{_BRACED}|{_BARE})")
+_REFERENCE = rf"(?<![\\$])\$(?:{_BRACED}|{_BARE})"
 """Also a reference without its closing brace, which has no `end`, so that every text is read once.
 
 A `$` after another `$` or a backslash belongs to the shell, and so do other forms, such as `${A:1}`, `$(cmd)` or `$1`.
@@ -211,7 +211,7 @@ def find_references(text: str) -> Iterator[re.Match[str]]:
 
     A reference whose default ends inside parentheses or braces, such as `${IP:-$(awk '{print $1}' hosts)}`, is only a shell's.
     """
-    for reference in _REFERENCE.finditer(text):
+    for reference in re.finditer(_REFERENCE, text):
         if reference["bare"] or reference["end"]:
             if not _is_cut(reference["default"] or ""):
                 yield reference
@@ -219,13 +219,13 @@ def find_references(text: str) -> Iterator[re.Match[str]]:
             yield from _BARE_REFERENCE.finditer(text, reference.start() + 1, reference.end())
 
 
-_SHELL_FORM = re.compile(rf"(?<![\\$])\$\{{(?P<name>{NAME}+)(?!\}})(?>(?:[^{{}}\n]|\{{[^{{}}\n]*+\}})*)\}}")
+_SHELL_FORM = rf"(?<![\\$])\$\{{(?P<name>{NAME}+)(?!\}})(?>(?:[^{{}}\n]|\{{[^{{}}\n]*+\}})*)\}}"
 
 
 def find_shell_forms(text: str) -> Iterator[re.Match[str]]:
     """Yield the texts such as `${A:0:1}` and `${A:-x{}}`, which name a variable and are no references; each has the `name`."""
     starts = {reference.start() for reference in find_references(text)}
-    return (match for match in _SHELL_FORM.finditer(text) if match.start() not in starts)
+    return (match for match in re.finditer(_SHELL_FORM, text) if match.start() not in starts)
 
 
 def find_names(text: str) -> set[str]:
@@ -248,20 +248,20 @@ _MASKS = {"$": f"{_MARK}d", "}": f"{_MARK}b", "\\": f"{_MARK}s", _MARK: f"{_MARK
 """Texts that replace the characters with a meaning to the package."""
 _CHARACTERS = {mask: character for character, mask in _MASKS.items()}
 _NAME_END = f"{_MARK}e"
-_JOINED = re.compile(rf"{_MARK}d({NAME}+){_NAME_END}(?=[A-Za-z0-9_])")
+_JOINED = rf"{_MARK}d({NAME}+){_NAME_END}(?=[A-Za-z0-9_])"
 """A name without braces that stays, and the value of another reference that would continue it."""
 
 
-_ESCAPED = re.compile(r"\$\$(?=[A-Za-z_{(])")
+_ESCAPED = r"\$\$(?=[A-Za-z_{(])"
 
 
 def _mask(text: str, *, unescape: bool = False) -> str:
-    text = _ESCAPED.sub("$", text) if unescape else text
+    text = re.sub(_ESCAPED, "$", text) if unescape else text
     return re.sub(r"[$}\\\ue000]", lambda match: _MASKS[match[0]], text)
 
 
 def _unmask(text: str) -> str:
-    text = _JOINED.sub(rf"{_MARK}d{{\1{_MARK}b", text).replace(_NAME_END, "")
+    text = re.sub(_JOINED, rf"{_MARK}d{{\1{_MARK}b", text).replace(_NAME_END, "")
     return re.sub(f"{_MARK}.", lambda match: _CHARACTERS[match[0]], text)
 
 

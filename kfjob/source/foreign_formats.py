@@ -35,8 +35,8 @@ _MARKS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (("zero_optimization",), "a configuration of DeepSpeed", "set `train.strategy: deepspeed` and `train.zero_stage`"),
 )
-_PYTORCHJOB_LINE = re.compile(rf"^[ \t]*[\"']?kind[\"']?:[ \t]*[\"']?\w*{_JOB_KIND}\b", re.MULTILINE)
-_DOCUMENT = re.compile(r"^---(\s|$)", re.MULTILINE)
+_PYTORCHJOB_LINE = rf"(?m)^[ \t]*[\"']?kind[\"']?:[ \t]*[\"']?\w*{_JOB_KIND}\b"
+_DOCUMENT = r"(?m)^---(\s|$)"
 
 
 def describe_spec(file: str = "") -> str:
@@ -99,8 +99,8 @@ def _may_hold_job(value: Any) -> bool:
     return isinstance(value, str) and _JOB_KIND in value
 
 
-_OTHER_LANGUAGE = re.compile(r"\{\{|\{%")
-_VARIABLE = re.compile(r"^[ \t]*(?:-[ \t]+)?(?!value\b)[\w./-]+:[ \t]*[\"']?[^\s\"'#]*(\$\{?[A-Za-z_]\w*\}?)", re.MULTILINE)
+_OTHER_LANGUAGE = r"\{\{|\{%"
+_VARIABLE = r"(?m)^[ \t]*(?:-[ \t]+)?(?!value\b)[\w./-]+:[ \t]*[\"']?[^\s\"'#]*(\$\{?[A-Za-z_]\w*\}?)"
 """A field of an object, other than the value of a variable, that is a reference; shells read commands and values."""
 
 
@@ -126,7 +126,7 @@ def find_language_problem(
     """
     parts = text.split("\n")
     for line in lines:
-        if line and line <= len(parts) and _OTHER_LANGUAGE.search(parts[line - 1]):
+        if line and line <= len(parts) and re.search(_OTHER_LANGUAGE, parts[line - 1]):
             title = f"this is a template of Helm, Jinja or Go, not {expected}"
             return Problem(title=title, file=file, line=line, hint="render it first, for example with `helm template CHART`")
     return None
@@ -136,7 +136,7 @@ def find_template_problem(text: str, problems: Iterable[Problem], file: str | No
     """Return the problem of a text with other problems that is a template and no manifest; None if it may be a manifest."""
     if problem := find_language_problem(text, (problem.line for problem in problems), file=file):
         return problem
-    if match := _VARIABLE.search(text):
+    if match := re.search(_VARIABLE, text):
         hint = describe_filling(file)
         line, detail = text.count("\n", 0, match.start(1)) + 1, f"for example `{match[1]}`"
         return Problem(title=UNFILLED, file=file, line=line, detail=detail, hint=hint)
@@ -145,8 +145,8 @@ def find_template_problem(text: str, problems: Iterable[Problem], file: str | No
 
 def explain_documents(text: str, file: str | None) -> SpecError | None:
     """Return the error for a text that cannot be parsed as one document because it is a manifest of several objects."""
-    match = _PYTORCHJOB_LINE.search(text)
-    if not match or not _DOCUMENT.search(text):
+    match = re.search(_PYTORCHJOB_LINE, text)
+    if not match or not re.search(_DOCUMENT, text):
         return None
     line = text.count("\n", 0, match.start()) + 1
     title = "these are Kubernetes objects with a PyTorchJob, not a job spec"

@@ -42,9 +42,9 @@ _WHOLE = (
 )
 """The whole numbers by their base; longer decimal ones are floats."""
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_LOOSE_UNDERSCORE = re.compile(r"(?<![0-9])_|_(?![0-9])")
+_LOOSE_UNDERSCORE = r"(?<![0-9])_|_(?![0-9])"
 """What Go does not read in a number that begins with a point (strconv, underscoreOK)."""
-_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]| +)[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?")
+_TIMESTAMP = r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]| +)[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}.*)?"
 _EXPONENTS_OF_DECIMALS = range(-4, 6)
 """Go's format `g` writes numbers with these exponents without an exponent (strconv/ftoa.go, formatDigits)."""
 _LARGEST_FRACTION = 1e21
@@ -154,7 +154,7 @@ def resolve_scalar(node: yaml.ScalarNode) -> Any:
     value = resolve_plain(node.value)
     if kind == "float" and type(value) is int and value < 2**63:
         return float(value)
-    is_timestamp = isinstance(value, str) and _TIMESTAMP.fullmatch(value)
+    is_timestamp = isinstance(value, str) and re.fullmatch(_TIMESTAMP, value)
     if kind != ("timestamp" if is_timestamp else _name_kind(value)):
         raise _error(f"`{node.value}` does not fit the tag `!!{kind}`", node)
     return value
@@ -170,7 +170,7 @@ def resolve_plain(text: str) -> Any:
         return text
     if _NOT_FINITE.fullmatch(text):
         return float(text.lower().replace(".", ""))
-    is_plain = text[0] == "." and _LOOSE_UNDERSCORE.search(text)
+    is_plain = text[0] == "." and re.search(_LOOSE_UNDERSCORE, text)
     plain = text if is_plain else text.replace("_", "")
     if (whole := _read_whole(plain)) is not None:
         return whole

@@ -22,8 +22,8 @@ from kfjob.shell.variables import (
     write_value_hint,
 )
 
-_ESCAPED = re.compile(r"\$\$(?=\{)")
-_MAY_BE_EMPTY = re.compile(r"(?:^|\.)(?:env|command|args|labels|annotations)\.|\.value$|^command$")
+_ESCAPED = r"\$\$(?=\{)"
+_MAY_BE_EMPTY = r"(?:^|\.)(?:env|command|args|labels|annotations)\.|\.value$|^command$"
 """Paths of texts that can be empty on purpose."""
 _Occurrence = tuple[str, str, tuple[int, int]]
 """The reference as written, the path of its scalar, and the scalar's line and column."""
@@ -68,16 +68,16 @@ class Substitution:
         # Escapes are replaced between the references only: a value may contain `$${`.
         parts, offset = [], 0
         for reference in find_references(text):
-            parts += [_ESCAPED.sub("$", text[offset : reference.start()]), find_value(reference)]
+            parts += [re.sub(_ESCAPED, "$", text[offset : reference.start()]), find_value(reference)]
             offset = reference.end()
-        replaced = "".join([*parts, _ESCAPED.sub("$", text[offset:])])
+        replaced = "".join([*parts, re.sub(_ESCAPED, "$", text[offset:])])
         if text and not replaced:
             is_resolved = self._add_empty(text, path=path, position=position)
         return replaced, is_resolved
 
     def _add_empty(self, text: str, *, path: str, position: tuple[int, int]) -> bool:
         """Add a text of which the references leave nothing, and return whether it may be empty."""
-        if not _MAY_BE_EMPTY.search(path):
+        if not re.search(_MAY_BE_EMPTY, path):
             name = next(find_references(text))["braced"]
             self._empty.append((name, (text, path, position)))
             return False
@@ -105,7 +105,7 @@ class Substitution:
 
 def _make_problem(name: str, reason: str, occurrences: list[_Occurrence]) -> Problem:
     (reference, path, (line, column)), *others = occurrences
-    may_be_empty = all(_MAY_BE_EMPTY.search(path) for _, path, _ in occurrences)
+    may_be_empty = all(re.search(_MAY_BE_EMPTY, path) for _, path, _ in occurrences)
     return Problem(
         title=f"`{reference}` {reason}",
         path=path,

@@ -72,19 +72,19 @@ class InvalidYamlError(Exception):
     """A text is not YAML, or a value does not fit its tag, at an unknown place."""
 
 
-_SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})")
+_SURROGATES = r"(?<!\\)((?:\\\\)*)(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
 """The escapes of one character beyond U+FFFF in JSON. YAML refuses each of the two."""
 
 
 def join_surrogates(text: str) -> str:
     r"""Return a text of JSON with one character for each pair of escapes `\ud83d\ude00`, and any other text as it is."""
-    if not text.lstrip().startswith(("{", "[")) or not _SURROGATES.search(text):
+    if not text.lstrip().startswith(("{", "[")) or not re.search(_SURROGATES, text):
         return text
     try:
         parse_json(text)
     except ParseError:
         return text
-    return _SURROGATES.sub(lambda match: match[1] + str(parse_json(f'"{match[2]}"')), text)
+    return re.sub(_SURROGATES, lambda match: match[1] + str(parse_json(f'"{match[2]}"')), text)
 
 
 def compose_documents(text: str, loader_class: type[Loader] = Loader, *, single: bool = False) -> list[yaml.Node]:

@@ -83,13 +83,13 @@ def find_instance(name: str) -> Instance | None:
     return load_catalogue().get(name.removeprefix(HYPERPOD_PREFIX))
 
 
-_GENERATION = re.compile(r"[a-z]+[0-9]+")
+_GENERATION = r"[a-z]+[0-9]+"
 
 
 def suggest_instance(name: str) -> str | None:
     """Return the most similar name of the same class and generation, such as `p6`; None if no name is similar."""
     plain_name = name.removeprefix(HYPERPOD_PREFIX)
-    generation = _GENERATION.match(plain_name)
+    generation = re.match(_GENERATION, plain_name)
     names = [other for other in load_catalogue() if generation and other.startswith(generation[0])]
     similar = difflib.get_close_matches(plain_name, names, n=1)
     return similar[0] if similar else None

@@ -31,7 +31,7 @@ _REPOSITORY_NAME = r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?"
 """Valid names of a repository on the hub."""
 TEXT_SUFFIXES = (".jsonl", ".txt", ".parquet")
 """The data files that the trainer reads."""
-_PASSWORD = re.compile(r"[A-Za-z][\w+.-]*://[^/\s@]*:[^/\s]*@")
+_URL_WITH_LOGIN = r"[A-Za-z][\w+.-]*://[^/\s@]*:[^/\s]*@"
 """A URL with a user and a password."""
 _OTHER_SUFFIXES = (".json", ".csv", ".tsv", ".arrow", ".gz", ".zst", ".zip", ".bin", ".npy", ".jsonlines", ".ndjson")
 """Data files of other programs; a folder may have any other name."""
@@ -93,7 +93,7 @@ def _find_data_problems(spec: TrainFields, shape: ModelShape | None) -> Iterator
 
 def _find_password_problems(spec: TrainFields) -> Iterator[FieldProblem]:
     for field in type(spec).model_fields:
-        if _PASSWORD.match(str(getattr(spec, field))):
+        if re.match(_URL_WITH_LOGIN, str(getattr(spec, field))):
             hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what the storage reads, from a secret"
             yield FieldProblem(field=field, title=f"`{field}` must be a URL without a password", hint=hint)
 

@@ -39,7 +39,7 @@ _EXPECTED = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }
-_PYDANTIC_SUBJECT = re.compile(r"^(Input|String|Value|List|Tuple|Dictionary) should")
+_PYDANTIC_SUBJECT = r"^(Input|String|Value|List|Tuple|Dictionary) should"
 """How pydantic's own messages begin."""
 _LONG_TEXT, _LONG_NUMBER = 200, 10**30
 _NO_POSITIONS = Positions()
@@ -140,7 +140,7 @@ def _make_title(detail: ErrorDetails, name: str) -> str:
     if kind == "json_invalid":
         return f"the text is not valid JSON: {context['error']}"
     message = detail["msg"].removeprefix("Value error, ")
-    return _PYDANTIC_SUBJECT.sub(lambda _: f"`{name}` must", message)  # a name may have a backslash
+    return re.sub(_PYDANTIC_SUBJECT, lambda _: f"`{name}` must", message)  # a name may have a backslash
 
 
 def _show_value(value: object, name: str) -> str:

@@ -19,7 +19,7 @@ _PLATFORM_ARG = re.compile(r"(?:TARGET|BUILD)(?:PLATFORM|OS|ARCH|VARIANT)")
 def find_ecr_registries(dockerfile: str, build_args: Mapping[str, str]) -> list[str]:
     """Return the hosts of the private ECR registries that a Dockerfile names, with its arguments substituted."""
     lines = (_substitute(line, values) for line, values in _read_lines(dockerfile, build_args))
-    return list(dict.fromkeys(match[0] for line in lines for match in ECR_HOST.finditer(line)))
+    return list(dict.fromkeys(match[0] for line in lines for match in re.finditer(ECR_HOST, line)))
 
 
 def check_bases(dockerfile: str, build_args: Mapping[str, str]) -> None:

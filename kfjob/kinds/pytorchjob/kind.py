@@ -37,7 +37,7 @@ _PHASES = {
 _IN_PLACE = ("metadata", "spec.pytorchReplicaSpecs.Worker.replicas", "spec.runPolicy")
 """Fields that change in place. The operator gives a changed pod template, environment or restart policy to new pods only, so
 one job would run two versions of itself; and running agents keep an elastic job's limits of their start (PET_NNODES)."""
-_INDEX = re.compile(r"[0-9]{1,6}")
+_INDEX = r"[0-9]{1,6}"
 
 
 class PyTorchJob(JobKind):
@@ -146,7 +146,7 @@ class PyTorchJob(JobKind):
         labels = pod["metadata"].get("labels") or {}
         index = labels.get(operator_api.LABEL_REPLICA_INDEX, "")
         role = labels.get(operator_api.LABEL_REPLICA_TYPE, "worker").capitalize()
-        return Replica(role, int(index) if _INDEX.fullmatch(index) else 0)
+        return Replica(role, int(index) if re.fullmatch(_INDEX, index) else 0)
 
     def find_store(self, job: JsonMapping) -> str:
         """Return the name of the job's own etcd, which its agents meet in."""

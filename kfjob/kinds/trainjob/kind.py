@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PHASES = {"Complete": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED, "Suspended": JobPhase.SUSPENDED}
 MAX_METRICS = 256
 """The API server accepts no more."""
-_INDEX = re.compile(r"[0-9]{1,6}")
+_INDEX = r"[0-9]{1,6}"
 
 
 class TrainJob(JobKind):
@@ -131,7 +131,7 @@ class TrainJob(JobKind):
     def read_replica(self, pod: JsonMapping) -> Replica:
         """Return what the Job's label says: the completion index is the node rank."""
         label = get_label(pod, trainer_api.INDEX)
-        index = int(label) if _INDEX.fullmatch(label) else 0
+        index = int(label) if re.fullmatch(_INDEX, label) else 0
         return Replica("Worker", index, trainer_api.name_host(get_label(pod, trainer_api.LABEL_JOBSET), index))
 
     def read_observe_config(self, job: JsonMapping, *, progress: str | None = None) -> ObserveConfig:
