@@ -142,7 +142,8 @@ class JobFiles(Struct, frozen=True, kw_only=True):
 
         text = read_text(str(self.spec or "-"), "spec")
         record = record_file(Path(self.spec), text) if self.spec and self.spec != "-" else ""
-        draft = draft_spec(text, file=self.name, assignments=self.assignments, variables=self.read_values().values)
+        variables = self.read_values().values if self.env or self.env_files or self.variables else {}
+        draft = draft_spec(text, file=self.name, assignments=self.assignments, variables=variables)
         hide(collect_secrets(draft.data))
         return replace(draft.finish(), file_record=record)
 

@@ -61,8 +61,6 @@ class JobKind(ABC):
     api_version: ClassVar[str]
     resource: ClassVar[str]
     """The resource in URLs: `pytorchjobs`."""
-    shape: ClassVar[Any]
-    """The type of the fields that kfjob reads; every answer of the API server is checked against it."""
     controller: ClassVar[str]
     """What creates the pods, for messages: `the training operator`."""
     install_command: ClassVar[str]
@@ -90,6 +88,11 @@ class JobKind(ABC):
     """Whether the status of a job has a place for the progress of its program."""
     useful_permissions: ClassVar[tuple[Permission, ...]] = ()
     """The rights that only some features need."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> Any:
+        """The type of the fields that kfjob reads; every answer of the API server is checked against it."""
 
     @property
     def group(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 
 from kfjob.base.errors import UsageError
@@ -27,6 +26,9 @@ _FIELDS = {
     "master-port": "rendezvous.port",
 }
 """torchrun's options that the operator or the local backend sets by variable, and their fields in the spec."""
+_LEVELS = ("NOTSET", "DEBUG", "INFO")
+_HIGHER_LEVELS = ("WARN", "WARNING", "ERROR", "FATAL", "CRITICAL")
+"""Names of Python's logging, which takes a while to import."""
 _SHUTDOWN_TIMEOUT = 30
 """Seconds that torchrun gives its processes after SIGTERM (torch `--shutdown-timeout`)."""
 
@@ -87,8 +89,8 @@ def loglevel_unknown(job: Job) -> Iterator[Violation]:
     torch passes it to the logging module. In every version, `info` ends every agent with `ValueError: Unknown level`.
     """
     level = _loglevel(job)
-    if level not in logging.getLevelNamesMapping():
-        hint = f"use `{level.upper()}`" if level.upper() in logging.getLevelNamesMapping() else "use `INFO`"
+    if level not in (*_LEVELS, *_HIGHER_LEVELS):
+        hint = f"use `{level.upper()}`" if level.upper() in (*_LEVELS, *_HIGHER_LEVELS) else "use `INFO`"
         yield Violation(path="env.LOGLEVEL", message=f"`LOGLEVEL` `{level}` ends torchrun at once", hint=hint)
 
 
@@ -100,7 +102,7 @@ def loglevel_hides_agent(job: Job) -> Iterator[Violation]:
     progress line.
     """
     level = _loglevel(job)
-    if logging.getLevelNamesMapping().get(level, logging.INFO) <= logging.INFO:
+    if level not in _HIGHER_LEVELS:
         return
     message = f"`LOGLEVEL` `{level}` hides the ranks of the agents"
     if not job.read_variable("LOGLEVEL", unset="", referenced=level):

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator
 
 from msgspec.structs import replace
+from pydantic import BaseModel
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem, SpecError, UsageError
@@ -282,7 +283,8 @@ def _scheduling(spec: JobSpec, instance: Instance | None, resources: Resources, 
     reason = "an elastic job goes on with fewer pods" if is_elastic else "the job fails when one of its pods is evicted"
     chosen = None if scheduling.evictable is None else str(scheduling.evictable)
     evictable = decisions.decide("scheduling.evictable", chosen, str(is_elastic), reason)
-    scheduling = scheduling.model_copy(update={"evictable": evictable == "True"})
+    # pydantic's own copy validates nothing: for that, it would build the schema of this model a second time
+    scheduling = BaseModel.model_copy(scheduling, update={"evictable": evictable == "True"})
     if spec.instance is None:
         return scheduling
     prefix = HYPERPOD_PREFIX if scheduling.hyperpod else ""
@@ -325,7 +327,7 @@ def _observe_config(spec: JobSpec, processes: str, pods: tuple[str, ...]) -> Obs
         trainer="kfjob" if spec.train else "",
         unconnected=unconnected.command if unconnected else "",
         loglevel=loglevel if isinstance(loglevel, str) else "INFO",
-        limits=Limits(**spec.watchdog.model_dump()),
+        limits=Limits(**dict(spec.watchdog)),
         recovery=RecoveryLimits(retries=spec.recovery.retries) if spec.recovery else None,
         frees_survivors=spec.run.after_failure == "stop",
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.parsing import ParseError, parse_json
 from kfjob.joblog.events import JobChanged, JobPhase
 from kfjob.kinds.base import JobKind, PodTemplate, Replica, permit, read_conditions
 from kfjob.kinds.pytorchjob import operator_api
-from kfjob.kinds.pytorchjob.shape import PyTorchJobShape
 from kfjob.objects import api_objects, names
 from kfjob.objects.differences import MISSING, get_value
 from kfjob.objects.reading import get_annotation
@@ -46,7 +45,6 @@ class PyTorchJob(JobKind):
     name = operator_api.KIND
     api_version = operator_api.API_VERSION
     resource = operator_api.RESOURCE
-    shape = PyTorchJobShape
     controller = "the training operator"
     install_command = "kubectl apply --server-side -k manifests/operator"
     controller_labels = "control-plane=kubeflow-training-operator"
@@ -68,6 +66,13 @@ class PyTorchJob(JobKind):
         *permit(("create",), "services"),
         *permit(("list",), "events"),
     )
+
+    @property
+    def shape(self) -> Any:
+        """The fields that kfjob reads."""
+        from kfjob.kinds.pytorchjob.shape import PyTorchJobShape
+
+        return PyTorchJobShape
 
     @property
     def manifests(self) -> ManifestReader:

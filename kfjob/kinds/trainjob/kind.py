@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -14,7 +14,6 @@ from kfjob.base.units import SECOND
 from kfjob.joblog.events import JobChanged, JobPhase, ReportedProgress
 from kfjob.kinds.base import JobKind, PodTemplate, ReadObject, Replica, permit, read_conditions
 from kfjob.kinds.trainjob import trainer_api
-from kfjob.kinds.trainjob.shape import TrainJobShape
 from kfjob.objects.names import etcd_name
 from kfjob.objects.reading import format_time, get_label, get_launch, parse_time
 
@@ -35,7 +34,6 @@ class TrainJob(JobKind):
     name = trainer_api.KIND
     api_version = trainer_api.API_VERSION
     resource = trainer_api.RESOURCE
-    shape = TrainJobShape
     controller = "Kubeflow Trainer"
     install_command = "kubectl apply --server-side -k manifests/trainer"
     controller_labels = "app.kubernetes.io/name=trainer,app.kubernetes.io/component=manager"
@@ -61,6 +59,13 @@ class TrainJob(JobKind):
         *permit(("create",), "services"),
         *permit(("list",), "events"),
     )
+
+    @property
+    def shape(self) -> Any:
+        """The fields that kfjob reads."""
+        from kfjob.kinds.trainjob.shape import TrainJobShape
+
+        return TrainJobShape
 
     def compile(self, plan: JobPlan) -> list[JsonObject]:
         """Return the TrainJob, its TrainingRuntime, and the service and the pod of its own etcd."""
