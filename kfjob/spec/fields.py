@@ -1,7 +1,5 @@
 """Types of fields that several parts of a spec use, and their validators."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """ImageSpec: an image to build and the repository to push it to. Pure."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field, field_validator

@@ -3,8 +3,6 @@
 A field that the user omits is None or empty here. `kfjob.plan` chooses its value, and records the origin of every choice.
 """
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 from pydantic import ValidationInfo, field_validator, model_validator

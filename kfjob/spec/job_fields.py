@@ -1,7 +1,5 @@
 """The fields of a job spec, each with its type, default and description; the rules across them are in `job`. Pure."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field

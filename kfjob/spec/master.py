@@ -1,7 +1,5 @@
 """What the Master's pod has instead of what the Workers have. Pure."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag

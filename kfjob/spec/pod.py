@@ -1,7 +1,5 @@
 """The pods of a job besides the training command: resources, environment, other containers, security."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator

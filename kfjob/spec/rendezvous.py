@@ -1,7 +1,5 @@
 """The rendezvous of a job's agents, the limits of an elastic job, and torchrun's other options."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator

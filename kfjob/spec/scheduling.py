@@ -1,7 +1,5 @@
 """Placement of pods, and the operator's policies for restarts and for the end of a job."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
@@ -127,13 +125,15 @@ class Placement(SpecModel):
     @field_validator("affinity")
     @classmethod
     def _check_affinity(cls, value: dict[str, Any]) -> dict[str, Any]:
-        load_pod_schema().check_value(value, "PodTemplate.spec.affinity", "scheduling.affinity")
+        if value:
+            load_pod_schema().check_value(value, "PodTemplate.spec.affinity", "scheduling.affinity")
         return value
 
     @field_validator("spread")
     @classmethod
     def _check_spread(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        load_pod_schema().check_value(list(value), "PodTemplate.spec.topologySpreadConstraints", "scheduling.spread")
+        if value:
+            load_pod_schema().check_value(list(value), "PodTemplate.spec.topologySpreadConstraints", "scheduling.spread")
         return value
 
 

@@ -1,7 +1,5 @@
 """Storage that the pods of a job mount."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator

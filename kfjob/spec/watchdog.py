@@ -1,7 +1,5 @@
 """Limits that kfjob itself enforces, and how the guard continues a job that fails."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from kfjob.spec.scheduling import Seconds

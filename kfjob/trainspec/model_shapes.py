@@ -1,7 +1,5 @@
 """Shapes of causal language models, presets with the published numbers, and the parameter count of a shape. Pure data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, Self, get_args

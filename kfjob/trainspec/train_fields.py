@@ -1,7 +1,5 @@
 """The arguments of the trainer, each with its type, default and description; the rules across them are in `train_rules`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import (

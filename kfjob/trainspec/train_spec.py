@@ -2,8 +2,6 @@
 line (`kfjob.trainspec.command_line`).
 """
 
-from __future__ import annotations
-
 import difflib
 from pathlib import Path
 from typing import Self

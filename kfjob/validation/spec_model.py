@@ -59,6 +59,9 @@ class SpecModel(BaseModel):
     """A frozen part of a spec. It rejects unknown fields, and reports every problem of its values as one `SpecError`.
 
     `true` is no number, unlike in pydantic: YAML also reads `yes` and `on` as true.
+
+    The modules of models have no `from __future__ import annotations`: pydantic would compile the text of each annotation,
+    which takes a twentieth of the time of `kfjob render`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
