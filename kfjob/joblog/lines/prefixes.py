@@ -77,7 +77,8 @@ _ROLE = r"[a-z_]\w{0,30}?\d{1,6}"
 _RANK_WORD = "g?rank|gpu|worker|proc(?:ess)?|r"
 _OF_WORLD = r" ?/ ?\d{1,6}"
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"
-_BEFORE_ERROR = r"\[rank|\[default|Traceback \(|[\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)"
+_FAULT = r"[\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Timeout)"
+_BEFORE_ERROR = rf"\[rank|\[default|Traceback \(|{_FAULT}(?::|$)"
 
 
 class _Writer(Flag):
@@ -109,7 +110,7 @@ _SHAPES = (
             rf"(?:{_OF_WORLD}|(?![ \t]*[:=] *[-+.\d]))(?=[\s:|\]])"
         ),
     ),
-    (_Writer.NEAR, r"[\w.-]{1,80}:(?= (?:\[rank|\[default|Traceback \(|  File \"))"),  # pdsh, DeepSpeed
+    (_Writer.NEAR, rf"(?!{_FAULT}:)[\w.-]{{1,80}}:(?= (?:{_BEFORE_ERROR}|  File \"))"),  # pdsh, DeepSpeed, accelerate
     (_Writer.LOGGER, r"[A-Za-z_][\w./-]*+:[A-Za-z_<][\w.<>]*+:\d++(?=[ \t]+-)"),  # loguru: module:function:line
     (_Writer.LOGGER, r"(?P<host>[\w.-]{2,60}:\d{1,5})(?=\s+[\w.]+:\d+\s)"),  # host:rank
     (_Writer.LOGGER, rf"(?P<source>[A-Za-z_][\w.]*+(?:\.py)?:\d++)(?=[ \t]+(?:-|{_LEVEL}))"),  # file:line

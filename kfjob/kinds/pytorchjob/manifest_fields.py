@@ -113,7 +113,7 @@ _SAME_FORM = frozenset(
     )
 )
 """Fields whose parts are those of the manifest's field."""
-_WITHOUT_COUNTERPART = frozenset(("code", "lint", "progress", "version", "watchdog", "webhooks"))
+_WITHOUT_COUNTERPART = frozenset(("runtime", "target", "code", "lint", "progress", "version", "watchdog", "webhooks"))
 _NAME = re.compile(r"`(?P<path>[a-z][a-z_]*(?:\.[a-zA-Z_][a-zA-Z0-9_]*)*)(?P<value>: [^`]*)?`")
 _NESTED = re.compile(r": \{(?P<field>[a-z_]+): (?P<value>[^`]*)\}")
 _IGNORE = re.compile(r"`lint: \{ignore: \[([a-z0-9-]+)\]\}`")

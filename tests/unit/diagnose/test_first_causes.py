@@ -193,6 +193,16 @@ CHAIN = """\
 """
 
 
+@pytest.mark.parametrize(
+    "prefix", ["[rank0]: ", "worker-1: ", "stderr: ", "3: ", "(train pid=71) "]
+)  # torch, pdsh, accelerate, srun, Ray
+def test_exception_is_read_behind_the_prefix_of_a_launcher(prefix: str):
+    text = CHAIN.partition("[rank0]:\n")[0].replace("[rank0]: ", prefix)
+    diagnosis, _ = examine([*lines(text), JobChanged(phase=JobPhase.FAILED)])
+    assert diagnosis.first_cause
+    assert "invalid literal" in diagnosis.first_cause.title
+
+
 def test_first_exception_of_a_chain_is_the_cause_and_its_wrappers_are_quoted():
     joint = "The above exception was the direct cause of the following exception:"
     diagnosis, _ = examine([*lines(CHAIN.format(joint=joint)), JobChanged(phase=JobPhase.FAILED)])
