@@ -25,7 +25,7 @@ from tests.trainer import forked
 
 PROGRAMS = {
     "module-not-found": "import flash_attn",
-    "import-error": "from json import nothing",
+    "name-missing": "from json import nothing",
     "python-syntax": "def f(:",
     "argument-error": "import argparse\nargparse.ArgumentParser(prog='train.py').parse_args(['--lrr', '1'])",
     "host-memory": "bytearray(1 << 62)",
