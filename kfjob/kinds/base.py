@@ -76,6 +76,8 @@ class JobKind(ABC):
     """Core resources of which a job's name is free only when its objects are gone."""
     deletion: ClassVar[str] = "Foreground"
     """How a job is deleted: behind what it owns (`Foreground`), or before (`Background`)."""
+    is_scalable: ClassVar[bool] = True
+    """Whether the number of pods of a live elastic job can change."""
     runs_when_all_pods_do: ClassVar[bool] = False
     """Whether the controller calls a job running only when all of its pods are ready, although some may train alone."""
     pod_suffix: ClassVar[re.Pattern[str]]

@@ -63,10 +63,12 @@ class FakeBackend:
         submitted_by: str = "",
         spec_file: str = "",
         start_folder: str = "",
+        job_kind: str = "PyTorchJob",
     ) -> JobRef:
         """Add a job whose events are `script`."""
         snapshot = JobSnapshot(
             name=name,
+            job_kind=job_kind,
             namespace=namespace,
             job=next((e for e in reversed(script) if isinstance(e, JobChanged)), JobChanged(phase=JobPhase.PENDING)),
             pods=tuple({e.pod: e for e in script if isinstance(e, PodChanged)}.values()),

@@ -16,6 +16,7 @@ from kfjob.backends import folder
 from kfjob.base.concurrency import waiting_for
 from kfjob.base.errors import UsageError, WaitTimeout
 from kfjob.joblog.events import JobSnapshot
+from kfjob.kinds.registry import find_kind
 from kfjob.spec.job import JobSpec
 
 PAUSE_SECONDS = 1.0
@@ -27,13 +28,15 @@ def scale(target: Target, job: str, nodes: int, *, uid: str = "") -> None:
 
     Raises:
         NotFound: the job does not exist; with `uid`, no job of this uid.
-        UsageError: the job is not elastic, or its spec is not recorded.
+        UsageError: the job is not elastic, its kind has a fixed number of pods, or its spec is not recorded.
         SpecError: the number is not within the limits of `elastic`.
     """
     live = read_live(target, job, uid)
     spec = _read_spec(live)
-    if spec.elastic is None:
-        title = f"job `{job}` has a fixed number of nodes, because its spec has no `elastic`"
+    kind = find_kind(live.job_kind)
+    if spec.elastic is None or not kind.is_scalable:
+        reason = "its spec has no `elastic`" if spec.elastic is None else f"it is a {kind.name}"
+        title = f"job `{job}` has a fixed number of nodes, because {reason}"
         raise UsageError(title, hint=f"`kfjob relaunch {job} --set nodes={nodes}` stops it, and starts it with {nodes}")
     _change(target, live, spec, f"nodes={nodes}")
 

@@ -42,6 +42,7 @@ class TrainJob(JobKind):
     pod_suffix = re.compile(r"node-0(?:-\d+(?:-[a-z0-9]{5})?)?")  # also the name of the Job
     named_after_job = frozenset({"JobSet"})
     shows_progress = True
+    is_scalable = False
     runs_when_all_pods_do = True
     deletion = "Background"  # the webhook refuses every change of a TrainJob without its runtime, also that of its finalizers
     permissions = (

@@ -160,6 +160,13 @@ def test_job_of_fixed_size_is_not_scaled(fake, kfjob):
     )
 
 
+def test_elastic_trainjob_is_not_scaled(fake, kfjob):
+    spec = json.dumps(json.loads(script.SPEC) | {"elastic": {"min": 1, "max": 8}})
+    fake.play("train", *script.TRAINING, spec=spec, job_kind="TrainJob")
+    assert kfjob("scale", "train", "7") == 2
+    assert "has a fixed number of nodes, because it is a TrainJob\nhint: `kfjob relaunch train --set nodes=7`" in kfjob.err
+
+
 @pytest.mark.parametrize("command", ["wait", "watch"])
 def test_job_over_its_limits_is_archived_and_stopped(fake, kfjob, command):
     spec = json.loads(script.SPEC) | {"watchdog": {"crashes": 2}}
