@@ -178,7 +178,6 @@ def logs(
     pod that prints the progress, also when another pod takes over. The lines of torchrun's agents are left out.
     """
     from kfjob.api.logs.agents import AgentFilter
-    from kfjob.api.view import read_view
 
     selection = options.selection()
     options.check()
@@ -190,6 +189,8 @@ def logs(
     agents = None if has_agents else AgentFilter(line_format.includes)
     pods, lines = _select_lines(reader, options, selection, line_format, agents)
     if not (pods or options.follow or options.first_error):
+        from kfjob.api.view import read_view
+
         notify(f"`{reader.ref.name}` has {read_view(reader, with_events=True).missing_pods or 'no pods'}")
     try:
         LogPrinter(line_format, pods, out, notify).write(lines, live=options.follow)

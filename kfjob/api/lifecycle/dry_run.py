@@ -50,7 +50,7 @@ def dry_run(source: JobSource, mode: Mode, *, settings: Settings, notify: Notify
     job = add_code(job, source, code, notify=notify, dry_run=True)
     existing: list[JsonObject] = []
     if mode == "server":
-        check_runtime(job, notify)
+        check_runtime(job)
 
         def prepare(target: Target) -> PreparedJob:
             return add_code(source.prepare(target, notify=ignore_notice), source, code, notify=notify, dry_run=True)

@@ -90,7 +90,7 @@ def prepare_launch(job: PreparedJob, source: JobSource, *, code: CodeLayer | Non
     if code is not None:
         job.target.check_namespace()
     job = add_code(job, source, code, notify=notify)
-    check_runtime(job, notify)
+    check_runtime(job)
     check_job_images(job, notify=notify)
     _report_missing_objects(job, notify)
     own_pull_secret.apply_pull_secret(job)
@@ -98,7 +98,7 @@ def prepare_launch(job: PreparedJob, source: JobSource, *, code: CodeLayer | Non
     return job
 
 
-def check_runtime(job: PreparedJob, notify: Notify) -> None:
+def check_runtime(job: PreparedJob) -> None:
     """Check the runtime of Kubeflow Trainer that the job shares with others, if the user may read it.
 
     Raises:
@@ -109,15 +109,12 @@ def check_runtime(job: PreparedJob, notify: Notify) -> None:
     manifest, problems = get_job(job.objects), list[Problem]()
     with suppress(KfjobError):  # the submit itself reports an API server that does not answer
         problems += get_kind(manifest).find_runtime_problems(manifest, job.target.cluster.inventory(job.namespace).get_object)
-    problems = job.locate(problems)
-    if any(problem.severity == "error" for problem in problems):
-        raise SpecError(problems)
-    for problem in problems:
-        notify("\n".join(problem.lines()))
+    if problems:
+        raise SpecError(job.locate(problems))
 
 
 def _report_missing_objects(job: PreparedJob, notify: Notify) -> None:
-    """Send a warning to `notify` for pods that no node can hold, and for what does not exist: somebody may add them.
+    """Send a warning to `notify` for pods that no node can hold, and for claims that do not exist: somebody may add them.
 
     Nothing is reported of what the user may not read, and of nodes in a cluster that starts them on demand.
     """

@@ -38,7 +38,7 @@ def change_kind(conversion: Conversion, target: TargetName) -> Conversion:
         SpecError: the job cannot be of this kind whatever is left out, for example because its name is too long.
     """
     kind = find_kind(find_target_kind(target))
-    conversion = replace(conversion, spec=deepcopy(conversion.spec) | {"target": target})
+    conversion = replace(conversion, spec=conversion.spec | {"target": target})
     return leave_out(_rename_hosts(conversion, kind), kind)
 
 

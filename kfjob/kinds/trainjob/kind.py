@@ -185,14 +185,12 @@ class TrainJob(JobKind):
 
     def adopt_live_fields(self, job: JsonObject, live: JsonMapping) -> JsonObject:
         """Return the job with the patches of others, such as Kueue, and the time that the webhook adds to kfjob's own."""
-        patches = (live.get("spec") or {}).get("runtimePatches") or ()
         own = {patch["manager"]: patch for patch in job["spec"].get("runtimePatches") or ()}
-        adopted = [
-            {**patch, **own.pop(patch["manager"], {})} for patch in patches if patch["manager"] in own or _is_foreign(patch)
-        ]
-        if merged := [*adopted, *own.values()]:
-            return {**job, "spec": {**job["spec"], "runtimePatches": merged}}
-        return job
+        patches = {patch["manager"]: patch for patch in (live.get("spec") or {}).get("runtimePatches") or ()}
+        if not own:
+            patches.pop(trainer_api.PATCH_MANAGER, None)
+        merged = [patches.get(manager, {}) | own.get(manager, {}) for manager in patches | own]
+        return {**job, "spec": {**job["spec"], "runtimePatches": merged}} if merged else job
 
     def refuses_change(self, refusal: str) -> bool:
         """Return whether a TrainJob cannot take the change while it exists, or while it runs."""
@@ -221,10 +219,6 @@ class TrainJob(JobKind):
             "metadata": {"name": "kfjob-doctor", "namespace": namespace},
             "spec": {"runtimeRef": reference},
         }
-
-
-def _is_foreign(patch: JsonMapping) -> bool:
-    return bool(patch["manager"] != trainer_api.PATCH_MANAGER)
 
 
 def _find_start(job: JsonMapping) -> int | None:

@@ -11,7 +11,7 @@ from kfjob.kinds import etcd
 from kfjob.kinds.job_metadata import compile_metadata
 from kfjob.kinds.pod_template import compile_pod_template, own_labels
 from kfjob.kinds.trainjob import trainer_api
-from kfjob.kinds.trainjob.shared_runtime import RuntimeRef, parse_runtime, split_template
+from kfjob.kinds.trainjob.shared_runtime import RuntimeRef, make_patch, parse_runtime
 from kfjob.plan import JobPlan
 from kfjob.plan.agent import operator_environment
 from kfjob.spec.scheduling import Gang
@@ -25,16 +25,14 @@ MAX_BACKOFF = 2**31 - 1
 def compile_manifests(plan: JobPlan) -> list[JsonObject]:
     """Return all objects of a job; the runtime is first, because `kubectl apply` creates the objects in this order."""
     template = compile_pod_template(plan)
-    if plan.spec.runtime:
-        trainer, patch = split_template(template)
-        trainer["env"] = [*trainer.get("env", ()), *_list_variables(plan, is_torch_runtime=True)]
-        job = _compile_trainjob(plan, trainer, parse_runtime(plan.spec.runtime))
-        job["spec"]["runtimePatches"] = [patch]
-        return [job]
     (container,) = template["spec"]["containers"]
     container["name"] = trainer_api.NODE
     trainer = {field: container.pop(name) for field, name in trainer_api.TRAINER_FIELDS.items() if name in container}
     trainer["env"] = [*trainer.get("env", ()), *_list_variables(plan)]
+    if plan.spec.runtime:
+        job = _compile_trainjob(plan, trainer, parse_runtime(plan.spec.runtime))
+        job["spec"]["runtimePatches"] = [make_patch(template)]
+        return [job]
     own_etcd = etcd.compile_etcd(plan) if plan.own_etcd_image else []
     own = RuntimeRef(trainer_api.RUNTIME_KIND, plan.name)
     return [_compile_runtime(plan, template), _compile_trainjob(plan, trainer, own), *own_etcd]
@@ -100,10 +98,13 @@ def _add_gang(runtime: JsonObject, gang: Gang) -> None:
     runtime["podGroupPolicy"] = policy
 
 
-def _list_variables(plan: JobPlan, *, is_torch_runtime: bool = False) -> list[JsonObject]:
-    """Return the variables that the training operator sets for the same plan; the node rank is the completion index."""
+def _list_variables(plan: JobPlan) -> list[JsonObject]:
+    """Return the variables that the training operator sets for the same plan, but for those that an existing runtime sets.
+
+    The node rank is the completion index.
+    """
     variables = operator_environment(plan)
-    if is_torch_runtime:
+    if plan.spec.runtime:
         variables = {name: value for name, value in variables.items() if name not in trainer_api.RESERVED_VARIABLES}
         if "MASTER_PORT" in variables:
             variables["MASTER_PORT"] = str(trainer_api.MASTER_PORT)

@@ -59,20 +59,17 @@ def parse_runtime(text: str) -> RuntimeRef:
     return RuntimeRef(trainer_api.RUNTIME_KIND if kind else trainer_api.CLUSTER_RUNTIME_KIND, name)
 
 
-def split_template(template: JsonObject) -> tuple[JsonObject, JsonObject]:
-    """Return what the TrainJob's `trainer` says of a compiled pod template, and the patch of the runtime with the rest."""
-    spec, (container,) = template["spec"], template["spec"]["containers"]
-    trainer = {field: container[name] for field, name in trainer_api.TRAINER_FIELDS.items() if name in container}
-    patched = {name: value for name, value in container.items() if name in PATCHED_CONTAINER}
-    pod = {name: value for name, value in spec.items() if name in PATCHED_POD}
-    if patched:
+def make_patch(template: JsonObject) -> JsonObject:
+    """Return the patch of a runtime with what a compiled pod template says, its container without what `trainer` has."""
+    pod = {name: value for name, value in template["spec"].items() if name in PATCHED_POD}
+    (container,) = template["spec"]["containers"]
+    if patched := {name: value for name, value in container.items() if name in PATCHED_CONTAINER}:
         pod["containers"] = [{"name": trainer_api.NODE, **patched}]
     job = {"name": trainer_api.NODE, "template": {"spec": {"template": {"metadata": template["metadata"], "spec": pod}}}}
-    patch: JsonObject = {
+    return {
         "manager": trainer_api.PATCH_MANAGER,
         "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}},
     }
-    return trainer, patch
 
 
 def find_unpatchable_fields(plan: JobPlan, runtime: RuntimeRef) -> Iterator[Problem]:
