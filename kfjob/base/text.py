@@ -1,4 +1,4 @@
-"""Figures with their significant digits, words for numbers, lists and exit codes, and characters that nothing can hold."""
+"""Figures with their significant digits, whole numbers, words for numbers, lists and exit codes, and impossible characters."""
 
 from __future__ import annotations
 
@@ -41,6 +41,11 @@ def format_decimal(value: float, decimals: int) -> str:
         needed = _MIN_DIGITS - 1 - math.floor(math.log10(abs(value)))
         decimals = max(decimals, min(needed, _MAX_DECIMALS))
     return f"{value:.{decimals}f}"
+
+
+def is_whole(text: str, *, digits: int = 9) -> bool:
+    """Return whether a text is a whole number of at most this many digits: Python refuses to convert one of some thousand."""
+    return text.isdecimal() and len(text) <= digits
 
 
 def plural(count: int, noun: str, several: str = "") -> str:

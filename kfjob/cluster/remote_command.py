@@ -22,6 +22,7 @@ from kfjob.backends.base import CommandStreams
 from kfjob.base.errors import Refused
 from kfjob.base.http import ConnectionLost
 from kfjob.base.parsing import ParseError, decode_json
+from kfjob.base.text import is_whole
 from kfjob.cluster.client import Client
 from kfjob.cluster.errors import make_error, make_unreachable
 from kfjob.cluster.requests import Request
@@ -171,6 +172,6 @@ def _read_exit_code(body: bytes, host: str) -> int:
         return 0
     causes = status.details.causes if status.details else []
     code = next((cause.message for cause in causes if cause.reason == "ExitCode"), "")
-    if code.isdecimal() and len(code) <= len(str(MAX_EXIT_CODE)) and int(code) <= MAX_EXIT_CODE:
+    if is_whole(code, digits=len(str(MAX_EXIT_CODE))) and int(code) <= MAX_EXIT_CODE:
         return int(code)
     raise Refused("the container did not run the command", cause=status.message)

@@ -14,6 +14,7 @@ from typing import Any
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Problem, SpecError
+from kfjob.base.text import is_whole
 from kfjob.convert.conversion import NEW_ID_REASON, Conversion, Note, make_job_name
 from kfjob.spec.rendezvous import TorchrunOptions
 from kfjob.trainspec import OWN_TRAINER
@@ -163,7 +164,7 @@ def _convert_topology(options: _Options) -> tuple[JsonObject, list[Note]]:
 
 def _assume_gpus(options: _Options) -> tuple[JsonObject, list[Note]]:
     processes = options.get("nproc_per_node", "1")
-    if not processes.isdecimal() or int(processes) <= 1:
+    if not is_whole(processes) or int(processes) <= 1:
         return {}, []
     reason = f"read as {processes} GPUs per node; change `resources` if the processes use no GPUs"
     return {"resources": {"gpus": int(processes)}}, [Note(item=f"--nproc-per-node={processes}", reason=reason)]
@@ -220,7 +221,7 @@ def _make_flag(name: str, value: str) -> str:
 
 
 def _convert_number(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
+    return int(text) if is_whole(text) else text
 
 
 def _convert_value(kind: Callable[[str], Any], text: str, name: str) -> Any:

@@ -8,12 +8,9 @@ from dataclasses import replace
 from msgspec import Struct, field
 
 from kfjob.base.errors import Problem
+from kfjob.base.text import is_whole
 
 Path = tuple[str | int, ...]
-
-
-_MAX_DIGITS = 9
-"""Digits of the index of an item; a longer number is a name."""
 
 
 def join_path(path: Path) -> str:
@@ -24,7 +21,7 @@ def join_path(path: Path) -> str:
 def parse_path(text: str) -> Path:
     """Return the path that a text such as `volumes.0.name` stands for."""
     parts = text.split(".") if text else ()
-    return tuple(int(part) if part.isdecimal() and len(part) <= _MAX_DIGITS else part for part in parts)
+    return tuple(int(part) if is_whole(part) else part for part in parts)
 
 
 class Positions(Struct, frozen=True):

@@ -9,13 +9,13 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.cluster import elastic
 from tests.cluster.facts import Space, needs_own_cluster, script, until
 from tests.cluster.guarded import (
     SHARED,
@@ -32,15 +32,6 @@ from tests.cluster.shell import KFJOB, Shell
 NODE = "further"
 STATE = Path("/var/lib/kfjob-cluster")
 LABEL = "training.kubeflow.org/job-name"
-ELASTIC_PROGRAM = """
-import os, time
-import torch.distributed as dist
-dist.init_process_group("gloo")
-for step in range(1, 10**6):
-    dist.barrier()
-    time.sleep(0.1)
-    if dist.get_rank() == 0: print(f"world {dist.get_world_size()} step {step} loss {2 + 1 / step:.4f}", flush=True)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +126,7 @@ def test_elastic_job_goes_on_smaller_while_a_node_is_drained_and_grows_back(spac
     kfjob = Shell(space, tmp_path, env={"KFJOB_ETCD_IMAGE": space.facts.etcd_image})
     folder = SHARED / f"{space.name}-{name}"
     folder.mkdir()
-    (folder / "fit.py").write_text(ELASTIC_PROGRAM)
+    (folder / "fit.py").write_text(elastic.PROGRAM)
     spec = {
         "name": name,
         "image": space.facts.image,
@@ -155,14 +146,8 @@ def test_elastic_job_goes_on_smaller_while_a_node_is_drained_and_grows_back(spac
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(spec))
     kfjob("submit", "job.yaml")
 
-    def has_world(size: int) -> bool:
-        with suppress(AssertionError):  # the pods have printed nothing
-            text = kfjob("logs", name, "--all", "--tail", "1", "--include", "^world")
-            return f"world {size} " in text and f"world {3 - size} " not in text
-        return False
-
     try:
-        until(lambda: has_world(2))
+        until(lambda: elastic.has_world(kfjob, name, 2))
         script(
             "kubectl",
             "drain",
@@ -172,10 +157,10 @@ def test_elastic_job_goes_on_smaller_while_a_node_is_drained_and_grows_back(spac
             "--delete-emptydir-data",
             "--force",
         )
-        until(lambda: has_world(1))
+        until(lambda: elastic.has_world(kfjob, name, 1))
         assert f"{name}   Running" in kfjob("status", name)
         script("kubectl", "uncordon", node)
-        until(lambda: has_world(2))
+        until(lambda: elastic.has_world(kfjob, name, 2))
     finally:
         kfjob("stop", name)
         shutil.rmtree(folder)

@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from kfjob.cluster import requests
 from kfjob.joblog.events import JobPhase, LogLine
 from kfjob.joblog.master.evidence import Confidence
 from kfjob.kinds.registry import find_kind
+from tests.cluster import elastic
 from tests.cluster.facts import IN_POD, ROOT, Space, needs_own_cluster, script, until
 from tests.cluster.facts import space as make_space
 from tests.cluster.guarded import PROGRAM as GUARDED
 from tests.cluster.guarded import SHARED, Start
 from tests.cluster.shell import Shell
-from tests.cluster.test_further_node import ELASTIC_PROGRAM
 from tests.cluster.test_goldens import find_differences
 
 KIND = find_kind("TrainJob")
@@ -260,28 +260,22 @@ def test_guard_shows_the_progress_of_a_program_that_posts_none(
 
 
 def test_elastic_job_goes_on_smaller_without_a_pod_and_grows_back(own: Space, settings: Settings, tmp_path: Path):
-    program = ["torchrun", "--no-python", "python3", "-c", ELASTIC_PROGRAM]
+    program = ["torchrun", "--no-python", "python3", "-c", elastic.PROGRAM]
     fields: dict[str, Any] = {"elastic": {"min": 1, "max": 2}, "restarts": {"max": 20}, "pod": {"grace": 5}}
     with_etcd = replace(settings, etcd_image=own.facts.etcd_image)
     run = kfjob.submit(make_spec(own, "elastic", program, rendezvous="etcd", **fields), settings=with_etcd)
     shell = Shell(own, tmp_path)
 
-    def has_world(size: int) -> bool:
-        with suppress(AssertionError):  # the pods have printed nothing
-            text = shell("logs", "elastic", "--all", "--since", "2s", "--include", "^world")
-            return f"world {size} " in text and f"world {3 - size} " not in text
-        return False
-
-    until(lambda: has_world(2))
+    until(lambda: elastic.has_world(shell, "elastic", 2))
     pod = next(pod.pod for pod in run.snapshot().pods if pod.replica_index == 1)
     script("kubectl", "cordon", NODE)
     try:
         script("kubectl", "delete", "pod", pod, "-n", own.name)
-        until(lambda: has_world(1))
+        until(lambda: elastic.has_world(shell, "elastic", 1))
         assert run.snapshot().job.phase is JobPhase.RUNNING
     finally:
         script("kubectl", "uncordon", NODE)
-    until(lambda: has_world(2))
+    until(lambda: elastic.has_world(shell, "elastic", 2))
     new = next(pod.pod for pod in run.snapshot().pods if pod.replica_index == 1)
     assert new != pod
     run.stop(timeout=60)

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.base.errors import UsageError
+from kfjob.base.text import is_whole
 from kfjob.objects.differences import MISSING, Path, differences, format_path, get_value
 from kfjob.redaction import REDACTED, Redactor, collect_secrets
 from kfjob.source.spec_text import LoadedSpec, draft_fields
@@ -60,7 +61,7 @@ def _set_start(spec: JobSpec, start: str) -> JobSpec:
         hint = "a program of your own decides itself where it starts: pass it an option or a variable with `--set`"
         raise UsageError(f"job `{spec.name}` has no `train`, so kfjob cannot say where it starts", hint=hint)
     resume, step = _STARTS.get(start), start.removeprefix("step-")
-    if resume is None and not (step.isdecimal() and len(step) <= _MAX_DIGITS):
+    if resume is None and not (is_whole(step, digits=_MAX_DIGITS)):
         raise UsageError(f"`{start}` is neither `latest`, `none` nor the step of a checkpoint", hint="write for example `400`")
     if resume is None and not spec.train.checkpoint_dir:
         raise UsageError(f"job `{spec.name}` has no `train.checkpoint_dir`, so there is no checkpoint of step {int(step)}")

@@ -15,7 +15,7 @@ from typing import Any
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.errors import Problem, SpecError
-from kfjob.base.text import plural
+from kfjob.base.text import is_whole, plural
 from kfjob.convert.conversion import Note
 from kfjob.joblog.events import TRAINING_CONTAINER
 from kfjob.kinds.trainjob.manifest import MAX_BACKOFF
@@ -52,7 +52,6 @@ _REASONS = {
 }
 _JOB_FIELDS = frozenset({"template", "backoffLimit", "parallelism", "completions", "completionMode"})
 """Fields of the Job in a runtime that a spec has, or that follow from its nodes."""
-_MAX_DIGITS = 9
 _UNKNOWN = "left out: kfjob does not know what it means"
 
 
@@ -227,19 +226,19 @@ def _make_policy(job: str, nodes: Any, agent: JsonMapping) -> JsonObject:
     """Return the elastic policy of a PyTorchJob whose agents get these variables."""
     least, _, most = agent.get("PET_NNODES", "").partition(":")
     policy: JsonObject = {
-        "minReplicas": int(least) if _is_number(least) else nodes,
-        "maxReplicas": int(most) if _is_number(most) else nodes,
+        "minReplicas": int(least) if is_whole(least) else nodes,
+        "maxReplicas": int(most) if is_whole(most) else nodes,
         "rdzvBackend": agent.get("PET_RDZV_BACKEND") or "c10d",
     }
     if restarts := agent.get("PET_MAX_RESTARTS"):
-        policy["maxRestarts"] = int(restarts) if _is_number(restarts) else restarts
+        policy["maxRestarts"] = int(restarts) if is_whole(restarts) else restarts
     if identifier := agent.get("PET_RDZV_ID"):
         policy["rdzvId"] = identifier
     if conf := agent.get("PET_RDZV_CONF"):
         pairs = (pair.partition("=") for pair in conf.split(","))
         policy["rdzvConf"] = [{"key": key, "value": value} for key, _, value in pairs]
     host, _, port = agent.get("PET_RDZV_ENDPOINT", "").rpartition(":")
-    if host and _is_number(port):
+    if host and is_whole(port):
         is_own = host.partition(".")[0] == f"{job}-{NODE}-0-0"
         policy |= {"rdzvHost": f"{job}-worker-0" if is_own else host, "rdzvPort": int(port)}
     return policy
@@ -255,10 +254,6 @@ def _list_lost(spec: JsonMapping, policy: JsonMapping) -> Iterator[Note]:
     for field in policy:
         if field not in ("numNodes", "torch"):
             yield Note(item=f"mlPolicy.{field}", reason="left out: kfjob starts torchrun, and no other launcher of a runtime")
-
-
-def _is_number(text: str) -> bool:
-    return text.isdecimal() and len(text) <= _MAX_DIGITS
 
 
 def _name(item: JsonMapping) -> str:

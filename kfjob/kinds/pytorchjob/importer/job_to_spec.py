@@ -12,13 +12,13 @@ from types import MappingProxyType
 from typing import Any
 
 from kfjob.base.common_types import JsonMapping, JsonObject
+from kfjob.base.text import is_whole
 from kfjob.convert.conversion import NEW_ID_REASON, Conversion, Note
 from kfjob.kinds.pytorchjob import operator_api
 from kfjob.kinds.pytorchjob.importer.pod_to_spec import convert_pod_template, convert_trainer_command, find_pull_policy
 from kfjob.objects import api_objects, names
 from kfjob.spec.master import MasterPod
 
-_MAX_DIGITS = 9
 _ETCD_BACKENDS = ("etcd", "etcd-v2")
 
 
@@ -152,7 +152,7 @@ def _move_max_restarts(fields: JsonObject, pods: Mapping[str, JsonObject]) -> No
 
 
 def _convert_number(text: Any) -> Any:
-    return int(text) if str(text).isdecimal() and len(str(text)) <= _MAX_DIGITS else text
+    return int(text) if is_whole(str(text)) else text
 
 
 _IN_FIELDS = frozenset(
