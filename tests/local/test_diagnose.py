@@ -248,7 +248,11 @@ def hub(answer: tuple[int, str] | None) -> Iterator[str]:
 
 @pytest.mark.local
 @pytest.mark.trainer
-@pytest.mark.parametrize("case", sorted(HUB))
+@pytest.mark.parametrize(
+    "case",
+    # tests/data/failure_lines.tsv has the texts of the other cases
+    [name if name in ("gated model", "no such data set") else pytest.param(name, marks=pytest.mark.long) for name in HUB],
+)
 def test_what_the_hub_says(here: Here, tmp_path: Path, case: str):
     answer, code, rule, title = HUB[case]
     with hub(answer) as address:
@@ -278,6 +282,7 @@ def test_a_process_of_the_data_loader_that_is_killed(here: Here):
 
 @pytest.mark.local
 @pytest.mark.trainer
+@pytest.mark.long  # the next test: each has a rule of its own, and tests/unit/diagnose has both
 def test_rank_0_that_leaves_early(here: Here, tmp_path: Path):
     program = tmp_path / "program.py"
     program.write_text(EARLY)

@@ -76,8 +76,8 @@ PROGRAMS = {
     "table": torchrun("rich_table.py"),
     "own spawn": init("python own_spawn.py --gpus 2", "launcher=python", *POD_RESTARTS),
 }
-SHORT = {"nanogpt", "mnist"}
-"""One that resumes and one that does not."""
+SHORT = {"nanogpt"}
+"""One that resumes."""
 
 
 def list_programs() -> Iterator[Any]:

@@ -73,8 +73,7 @@ def test_llama_recipes(reader: Reader):
     assert "] Batch 10 Loss: " in reader(logs)
     reader(diagnose)
     assert [line.split()[-1] for line in notes[::2]] == list(RULES)
-    for provoke, named in zip(notes[:6:2], notes[1:6:2], strict=True):
-        check_note(reader, provoke, named)
+    check_note(reader, *notes[:2])
 
 
 RULES = {
@@ -93,12 +92,13 @@ def check_note(reader: Reader, provoke: str, named: str) -> None:
 
 
 @for_example("llama-recipes")
-@pytest.mark.long  # test_preflight.py runs the check of the collectives, and test_diagnose.py layers in another order
-def test_preflight_and_forward_order_of_llama_recipes(reader: Reader):
+@pytest.mark.long  # test_preflight.py runs the check, test_diagnose.py other layers; failure_lines.tsv has the other notes
+def test_preflight_and_other_notes_of_llama_recipes(reader: Reader):
     copy, _, _, _, preflight, _, _, _, *notes = read_lines("llama-recipes")
     reader(copy)
     reader(preflight)
-    check_note(reader, *notes[-2:])
+    for provoke, named in zip(notes[2::2], notes[3::2], strict=True):
+        check_note(reader, provoke, named)
 
 
 def read_ddp(log: str) -> list[tuple[int, ...]]:
@@ -170,14 +170,19 @@ def test_fabric_llama(reader: Reader):
 
 
 @for_example("accelerate-fsdp")
-def test_accelerate_fsdp(reader: Reader):
-    memory, imported, launch, exported, ordinal = read_lines("accelerate-fsdp")
-    reader(f"{memory} {FORK}")
+@pytest.mark.long  # tests/trainer/test_memory.py and test_zero.py measure each strategy
+def test_memory_of_the_strategies(reader: Reader):
+    reader(f"{read_lines('accelerate-fsdp')[0]} {FORK}")
     rows = dict(re.findall(r"^(\S+) +([\d. ]+)$", reader("kfjob logs memory"), re.MULTILINE))
     measured = {name: " | ".join(values.split()) for name, values in rows.items()}
     readme = (ROOT / "examples" / "accelerate-fsdp" / "README.md").read_text(encoding="utf-8")
     assert list(measured) == ["DP", "DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3", "FSDP"]
     assert [name for name, values in measured.items() if f" {values} |" not in readme] == []
+
+
+@for_example("accelerate-fsdp")
+def test_accelerate_fsdp(reader: Reader):
+    _, imported, launch, exported, ordinal = read_lines("accelerate-fsdp")
     reader(imported)
     assert "step 20/20 | loss" in reader(launch)
     assert len(LAST_STEP.findall(reader("kfjob logs bert"))) == 1

@@ -101,8 +101,8 @@ def test_wrong_result_or_contribution_is_detected(fault, operation, ranks_wrong,
 
 def test_rank_that_never_joins_is_reported_at_the_deadline():
     """The deadline counts from the start of the check, so a busy machine must reach `reduce` before it."""
-    facts, _ = torchrun(*FORK, str(DOUBLE), "hang", "1", *SMALL, "--deadline", "20", "--output", "json", ranks=2, code=3)
-    assert {(late["doing"], late["seconds"]) for late in facts["late"]} == {("reduce", 20.0)}
+    facts, _ = torchrun(*FORK, str(DOUBLE), "hang", "1", *SMALL, "--deadline", "12", "--output", "json", ranks=2, code=3)
+    assert {(late["doing"], late["seconds"]) for late in facts["late"]} == {("reduce", 12.0)}
 
 
 @pytest.mark.long
@@ -126,13 +126,6 @@ def test_file_imports_only_torch():
         line.split()[1].partition(".")[0] for line in FILE.read_text().splitlines() if line.startswith(("import ", "from "))
     }
     assert names <= {*sys.stdlib_module_names, "__future__"}
-
-
-def test_table_is_the_default_output():
-    facts, output = torchrun(*FORK, str(FILE), "--sizes", "1K", "--seconds", "0.02", ranks=2)
-    assert not facts
-    assert "2 ranks on 1 node, gloo, torch " in output
-    assert "OPERATION" in output
 
 
 def run_node(*arguments: str, agent: str, **env: str) -> dict[str, list[dict[str, Any]]]:

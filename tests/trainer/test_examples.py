@@ -41,11 +41,12 @@ def run(arguments: list[str], program: str) -> list[str]:
     return process.stdout.splitlines()
 
 
+@pytest.mark.long  # tests/local/test_system_examples.py always runs it as a job
 @pytest.mark.parametrize(
     ("launcher", "ranks"),
     [
         ("torchrun that forks", 3),
-        *(pytest.param(name, 2, marks=pytest.mark.long) for name in ("spawn", "torchrun", "launch")),
+        *((name, 2) for name in ("spawn", "torchrun", "launch")),
     ],
 )
 def test_collectives_example(launcher: str, ranks: int):
