@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from kfjob.backends import folder
 from kfjob.base.text import SIGNAL_BASE, describe_exit, plural
 from kfjob.joblog.events import TERMINATING, PodChanged, PodPhase
-from kfjob.local.cgroup import Cgroup
 from kfjob.local.child import ChildProcess, ExitWatcher
 from kfjob.local.launch_spec import AgentSpec, LaunchSpec
 from kfjob.local.proc import count_out_of_memory_kills
@@ -59,7 +58,6 @@ class Agent:
         folder_path: Path,
         exits: ExitWatcher,
         reaper: Reaper,
-        group: Cgroup | None,
         on_failure: Callable[[], None],
     ) -> None:
         """`on_failure` is called after a failure of a worker, or of an agent that starts again."""
@@ -70,7 +68,6 @@ class Agent:
         self._folder = folder_path
         self._exits = exits
         self._reaper = reaper
-        self._group = group
         self._child: ChildProcess | None = None
         self._ending = asyncio.Event()
         self._end_reason = ""
@@ -146,7 +143,6 @@ class Agent:
                 mark=mark,
                 reaper=self._reaper,
                 exits=self._exits,
-                group=self._group,
                 working_dir=self._spec.working_dir,
                 mounts=self._spec.mounts,
                 on_failure=self._on_failure,

@@ -7,12 +7,11 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from kfjob.local import processes
-from kfjob.local.cgroup import Cgroup
 from kfjob.local.log_writer import BAR_SECONDS, LogWriter
 from kfjob.local.proc import has_proc, list_running_children
 from kfjob.local.processes import Reaper
@@ -101,7 +100,7 @@ def _start(
 
 
 class ChildProcess:
-    """A running process and the processes that it starts: all have its mark in their environment, and are in its group."""
+    """A running process and the processes that it starts: all have its mark in their environment."""
 
     def __init__(
         self,
@@ -112,7 +111,6 @@ class ChildProcess:
         mark: str,
         reaper: Reaper,
         exits: ExitWatcher,
-        group: Cgroup | None = None,
         working_dir: str = "",
         mounts: Mapping[str, str] | None = None,
         on_failure: Callable[[], None] | None = None,
@@ -127,13 +125,11 @@ class ChildProcess:
         self._mark = mark
         self._reaper = reaper
         self._exits = exits
-        self._group = group
         self._reading, writing = os.pipe()
         self._flush: asyncio.TimerHandle | None = None
         self._log_writer = LogWriter(self._reading, log, watched=FAILURE, on_watched=on_failure)
         try:
-            with group.enter() if group else nullcontext():
-                self._process = _start(argv, {**env, processes.MARK: mark}, writing, working_dir, mounts)
+            self._process = _start(argv, {**env, processes.MARK: mark}, writing, working_dir, mounts)
         except (OSError, ValueError):
             self._close()
             raise
@@ -188,8 +184,6 @@ class ChildProcess:
             self._kill([self.pid])
 
     def _kill(self, groups: list[int]) -> None:
-        if self._group:
-            self._group.kill()
         processes.kill(groups, processes.exact_prefix(self._mark))
 
     def _step(self, drained: asyncio.Future[None]) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from kfjob.backends import folder
 from kfjob.joblog.events import ETCD_CONTAINER
-from kfjob.local.cgroup import Cgroup
 from kfjob.local.child import ChildProcess, ExitWatcher
 from kfjob.local.launch_spec import EtcdSpec
 from kfjob.local.processes import Reaper
@@ -25,9 +24,7 @@ _POLL_SECONDS = 0.05
 class EtcdServer:
     """A running etcd; its log is written like a pod's."""
 
-    def __init__(
-        self, spec: EtcdSpec, *, uid: str, folder_path: Path, exits: ExitWatcher, reaper: Reaper, group: Cgroup | None = None
-    ) -> None:
+    def __init__(self, spec: EtcdSpec, *, uid: str, folder_path: Path, exits: ExitWatcher, reaper: Reaper) -> None:
         """Start the etcd.
 
         Raises:
@@ -36,7 +33,7 @@ class EtcdServer:
         log = folder.log_path(folder_path, spec.pod, ETCD_CONTAINER)
         self._port = spec.port
         mark = f"{uid}/{spec.pod}"
-        self._child = ChildProcess(spec.argv, {}, log=log, mark=mark, reaper=reaper, exits=exits, group=group)
+        self._child = ChildProcess(spec.argv, {}, log=log, mark=mark, reaper=reaper, exits=exits)
         self.ended = asyncio.create_task(self._child.end())
 
     async def wait_until_healthy(self, is_cancelled: Callable[[], bool]) -> bool:

@@ -80,7 +80,7 @@ def find_pid_namespace() -> str:
     return os.uname().nodename
 
 
-def find_cgroup_folder(controller: str = "") -> Path | None:
+def _find_cgroup_folder(controller: str = "") -> Path | None:
     """Return the folder of the control group of this process; None without version 2 of control groups.
 
     With the name of a controller it is the group of version 1 that has it.
@@ -94,13 +94,6 @@ def find_cgroup_folder(controller: str = "") -> Path | None:
                 if PurePosixPath(path).is_relative_to(root):
                     return mount / PurePosixPath(path).relative_to(root)
     return None
-
-
-def is_cgroup_folder(path: Path) -> bool:
-    """Return whether a path is that of a control group, without links and `..` in it."""
-    with suppress(OSError, ValueError, RuntimeError):
-        return path.resolve(strict=True) == path and any(mount in path.parents for mount, _ in _list_cgroup_mounts())
-    return False
 
 
 def _list_cgroup_mounts(controller: str = "") -> Iterator[tuple[Path, str]]:
@@ -122,7 +115,7 @@ def count_out_of_memory_kills() -> int:
     They are those of this process's control group, with the groups in it in version 2: other users and containers of the
     machine have theirs. Without control groups of memory they are those of the whole machine.
     """
-    group, old_group = find_cgroup_folder(), find_cgroup_folder("memory")
+    group, old_group = _find_cgroup_folder(), _find_cgroup_folder("memory")
     files = [group and group / "memory.events", old_group and old_group / "memory.oom_control", _ROOT / "vmstat"]
     for file in filter(None, files):
         with suppress(OSError, ValueError):

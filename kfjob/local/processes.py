@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
 from kfjob.base.text import plural
-from kfjob.local.cgroup import Cgroup
 from kfjob.local.proc import has_proc, list_children, list_pids, read_environment
 from kfjob.local.subreaper import become_subreaper, kill_children
 
@@ -83,14 +82,9 @@ def _kill_after(groups: Collection[int], prefix: str, grace_seconds: float) -> N
     kill(groups, prefix)
 
 
-def kill_all(group: Cgroup | None) -> list[int]:
-    """Kill all processes of the job's control group and all children; return those that still run after a while."""
-    if group:
-        group.kill()
-    remaining = kill_children(timeout=_UNKILLABLE_SECONDS)
-    if group:
-        group.remove()
-    return remaining
+def kill_all() -> list[int]:
+    """Kill all children, the adopted ones too; return those that still run after a while."""
+    return kill_children(timeout=_UNKILLABLE_SECONDS)
 
 
 def describe_remaining(pids: Sequence[int]) -> str:
@@ -102,7 +96,7 @@ def describe_remaining(pids: Sequence[int]) -> str:
 class Reaper:
     """The parent of the supervisor, which ends the agents if the supervisor is killed: it then adopts their orphans."""
 
-    def __init__(self, prefix: str, *, grace_seconds: float, close: list[int], group: Cgroup | None = None) -> None:
+    def __init__(self, prefix: str, *, grace_seconds: float, close: list[int]) -> None:
         """Fork; the child returns as the supervisor. The reaper closes the descriptors `close`, which only that may hold."""
         reading, self._writing = os.pipe()
         if not os.fork():
@@ -110,7 +104,7 @@ class Reaper:
             return
         for fd in (self._writing, *close):
             os.close(fd)
-        _reap_agents(reading, prefix, grace_seconds, group)
+        _reap_agents(reading, prefix, grace_seconds)
         os._exit(0)
 
     def add(self, group: int) -> None:
@@ -130,7 +124,7 @@ class Reaper:
             os.write(self._writing, word.encode())
 
 
-def _reap_agents(reading: int, prefix: str, grace_seconds: float, group: Cgroup | None) -> None:
+def _reap_agents(reading: int, prefix: str, grace_seconds: float) -> None:
     os.setsid()
     become_subreaper()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -147,7 +141,7 @@ def _reap_agents(reading: int, prefix: str, grace_seconds: float, group: Cgroup 
             end_groups(groups, prefix, grace_seconds=grace_seconds)
         else:
             end_marked(prefix, grace_seconds=grace_seconds)
-        kill_all(group)
+        kill_all()
 
 
 def _signal_marked(pid: int, prefix: str, number: signal.Signals) -> None:

@@ -12,15 +12,12 @@ from kfjob.backends.base import JobRef
 from kfjob.base.errors import BackendError, WaitTimeout
 from kfjob.base.parsing import read_document
 from kfjob.local import launch_spec, processes, temporary
-from kfjob.local.cgroup import open_cgroup
 from kfjob.local.identity import ProcessIdentity, read_identity
 from kfjob.local.launch import LOCK, is_supervised
-from kfjob.local.launch_spec import GROUP, IDENTITY, REMAINING, STOP
+from kfjob.local.launch_spec import IDENTITY, REMAINING, STOP
 from kfjob.local.state import read_stopped
 
 _POLL_SECONDS = 0.02
-_KILL_SECONDS = 5.0
-"""Time that killed processes have to end; only one that waits for a device takes so long."""
 _SIGNAL_SECONDS = 1.0
 """Time between two signals to a supervisor that has to end its job."""
 
@@ -82,9 +79,6 @@ def _end_leftovers(launch: Path, ref: JobRef, *, was_supervised: bool) -> None:
         mark = f"{ref.uid}/"
         if processes.find_marked(mark):
             processes.end_marked(mark, grace_seconds=spec.grace_seconds)
-    if (path := _read_run_file(launch, GROUP)) and (group := open_cgroup(Path(path), uid=ref.uid)):
-        group.kill()
-        group.remove(timeout=_KILL_SECONDS)
     temporary.remove_folders(launch, uid=ref.uid)
     snapshot = read_stopped(launch, was_supervised=was_supervised)
     if snapshot is None or snapshot == folder.read_snapshot(launch):

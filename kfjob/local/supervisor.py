@@ -24,12 +24,11 @@ from kfjob.backends import folder
 from kfjob.joblog.events import ETCD_CONTAINER, NOT_RESTARTED, JobChanged, JobPhase, JobSnapshot, PodPhase
 from kfjob.local import launch_spec, reserved_state, temporary
 from kfjob.local.agent import Agent
-from kfjob.local.cgroup import Cgroup, get_name, make_cgroup
 from kfjob.local.check_runner import CheckRunner
 from kfjob.local.child import ExitWatcher
 from kfjob.local.etcd_server import EtcdServer
 from kfjob.local.identity import identify_process, write_identity
-from kfjob.local.launch_spec import GROUP, IDENTITY, READY, REMAINING, STOP, STOPPED_BY_COMMAND, AgentSpec, LaunchSpec
+from kfjob.local.launch_spec import IDENTITY, READY, REMAINING, STOP, STOPPED_BY_COMMAND, AgentSpec, LaunchSpec
 from kfjob.local.processes import Reaper, describe_remaining, kill_all, resume
 from kfjob.local.subreaper import become_subreaper
 from kfjob.local.volume_mounts import enter_user_namespace
@@ -52,22 +51,18 @@ def main() -> None:
     for fd in (ready, lock):
         os.set_inheritable(fd, False)
     spec = launch_spec.read(folder_path)
-    group = make_cgroup(get_name(spec.uid))
-    reaper = Reaper(f"{spec.uid}/", grace_seconds=spec.grace_seconds, close=[ready, lock], group=group)
+    reaper = Reaper(f"{spec.uid}/", grace_seconds=spec.grace_seconds, close=[ready, lock])
     write_identity(folder_path / folder.RUN / IDENTITY, identify_process())
-    if group:
-        with suppress(OSError):  # the disk is full
-            folder.replace_file(folder_path / folder.RUN / GROUP, str(group.path))
     become_subreaper()
     if any(agent.mounts for agent in spec.agents):  # one for all: agents may share memory
         with suppress(OSError):  # then no agent can mount, and each says so in its log
             enter_user_namespace()
-    asyncio.run(_supervise(folder_path, spec, reaper, group, ready))
+    asyncio.run(_supervise(folder_path, spec, reaper, ready))
     reaper.dismiss()
 
 
-async def _supervise(folder_path: Path, spec: LaunchSpec, reaper: Reaper, group: Cgroup | None, ready: int) -> None:
-    supervisor = Supervisor(folder_path, spec, reaper, group)
+async def _supervise(folder_path: Path, spec: LaunchSpec, reaper: Reaper, ready: int) -> None:
+    supervisor = Supervisor(folder_path, spec, reaper)
     os.write(ready, READY)
     os.close(ready)
     await supervisor.run()
@@ -76,11 +71,10 @@ async def _supervise(folder_path: Path, spec: LaunchSpec, reaper: Reaper, group:
 class Supervisor:
     """One launch of one job."""
 
-    def __init__(self, folder_path: Path, spec: LaunchSpec, reaper: Reaper, group: Cgroup | None = None) -> None:
+    def __init__(self, folder_path: Path, spec: LaunchSpec, reaper: Reaper) -> None:
         self._folder = folder_path
         self._spec = spec
         self._reaper = reaper
-        self._group = group
         self._exits = ExitWatcher()
         self._snapshot = folder.read_snapshot(folder_path)
         self._check = CheckRunner(
@@ -98,7 +92,6 @@ class Supervisor:
                 folder_path=folder_path,
                 exits=self._exits,
                 reaper=reaper,
-                group=group.make_group(pod.pod) if group else None,
                 on_failure=self._check.start,
             )
             for agent, pod in zip(spec.agents, self._snapshot.pods, strict=True)
@@ -133,7 +126,7 @@ class Supervisor:
                     self._fail("PodFailed", f"pod `{agent.state.pod}` has failed with exit code {agent.state.exit_code}")
         if etcd is not None:
             await etcd.stop()
-        remaining = kill_all(self._group)
+        remaining = kill_all()
         temporary.remove_folders(self._folder, uid=self._spec.uid, folders=self._temporary.values())
         await self._finish(remaining=remaining)
 
@@ -149,7 +142,6 @@ class Supervisor:
                 folder_path=self._folder,
                 exits=self._exits,
                 reaper=self._reaper,
-                group=self._group.make_group(spec.pod) if self._group else None,
             )
         except OSError as err:
             self._fail("EtcdFailed", f"`{spec.argv[0]}` cannot be started: {err.strerror}")

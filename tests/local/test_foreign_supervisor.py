@@ -15,9 +15,8 @@ import pytest
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef
 from kfjob.base.errors import BackendError
-from kfjob.local import cgroup
 from kfjob.local.identity import ProcessIdentity, identify_process, read_identity
-from kfjob.local.launch_spec import GROUP, IDENTITY
+from kfjob.local.launch_spec import IDENTITY
 from kfjob.local.proc import find_pid_namespace, read_start_time
 from tests.local.conftest import PATIENCE, Here
 
@@ -91,37 +90,3 @@ def test_an_ended_process_has_no_identity():
         assert read_start_time(process.pid) == ""
     assert identify_process().started
     assert read_identity(Path("/nothing")) is None
-
-
-@pytest.mark.parametrize("name", ["victim", "kfjob-{uid}"])
-def test_a_folder_that_is_no_control_group_stays(name, here: Here, job: JobRef, tmp_path: Path):
-    victim = tmp_path / name.format(uid=job.uid)
-    (victim / "empty").mkdir(parents=True)
-    (victim / "cgroup.kill").write_text("")
-    (here.launch(job) / folder.RUN / GROUP).write_text(str(victim))
-    here.backend.stop(job, timeout=PATIENCE)
-    assert (victim / "empty").is_dir()
-    assert (victim / "cgroup.kill").read_text() == ""
-
-
-def test_only_the_control_group_of_the_job_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A folder stands for the mounted groups, which not every machine lets a user make."""
-    mount = tmp_path / "groups"
-    group = mount / "session" / "kfjob-uid"
-    group.mkdir(parents=True)
-    (mount / "link").symlink_to(group.parent)
-    monkeypatch.setattr("kfjob.local.proc._list_cgroup_mounts", lambda: iter([(mount, "/")]))
-    monkeypatch.setattr(cgroup, "find_cgroup_folder", lambda: mount / "session")
-    assert cgroup.open_cgroup(group, uid="uid") is not None
-    for path in (
-        group.parent,
-        mount / "link" / "kfjob-uid",
-        group / ".." / "kfjob-uid",
-        Path("kfjob-uid"),
-        mount / "kfjob-uid",
-    ):
-        assert cgroup.open_cgroup(path, uid="uid") is None, path
-    assert cgroup.open_cgroup(group, uid="other") is None
-    assert cgroup.open_cgroup(group, uid="") is None
-    monkeypatch.setattr(cgroup, "find_cgroup_folder", lambda: group / "pod")
-    assert cgroup.open_cgroup(group, uid="uid") is None, "this process is in it"

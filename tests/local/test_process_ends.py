@@ -17,8 +17,6 @@ from kfjob.backends import folder
 from kfjob.backends.base import JobRef
 from kfjob.base.errors import BackendError
 from kfjob.local import child, processes
-from kfjob.local.cgroup import make_cgroup
-from kfjob.local.launch import LOCK
 from kfjob.local.launch_spec import STOP
 from tests.local.conftest import NAMESPACE, PATIENCE, Here
 
@@ -64,25 +62,14 @@ def test_chains_of_forks_end_with_the_job(here: Here, tmp_path: Path, end: str):
     ref = here.submit(START_CHAINS + SLEEP, nodes=1, grace=0.5, env={"CHAIN": mark})
     here.until_says(ref, "asleep")
     here.until(lambda: find_chains(mark))
-    file = here.launch(ref) / folder.RUN / "cgroup"
-    group = Path(file.read_text()) if file.exists() else None
-    assert (group is not None) == has_cgroups()
     if end.startswith("killed"):
         kill_supervisor(here, ref, with_reaper=end.endswith("reaper"))
     if end != "killed supervisor":
         here.backend.stop(ref, timeout=PATIENCE)
         assert here.backend.list(namespace=NAMESPACE) == []
-    if end == "stop" or (end.endswith("reaper") and group):  # else nothing knows a process without parent and environment
+    if end == "stop":  # else nothing knows a process without parent and environment
         assert not find_chains(mark)
     here.until(lambda: not find_chains(mark))  # a chain that nothing knows ends after its last generation
-    here.until(lambda: group is None or not group.exists())
-
-
-def has_cgroups() -> bool:
-    group = make_cgroup(f"kfjob-test-{os.getpid()}")
-    if group:
-        group.remove()
-    return group is not None
 
 
 def kill_supervisor(here: Here, ref: JobRef, *, with_reaper: bool) -> None:
@@ -111,7 +98,7 @@ print(subreaper.kill_children(timeout=60), proc.list_children())
 )
 
 
-def test_chains_of_forks_end_without_control_groups(tmp_path: Path):
+def test_new_children_of_chains_of_forks_are_killed(tmp_path: Path):
     process = subprocess.run(
         [sys.executable, "-c", KILL],
         env={**os.environ, "CHAIN": str(tmp_path)},
@@ -202,22 +189,6 @@ def test_the_staging_folder_of_a_killed_submit_is_removed(here: Here, command: s
     else:
         here.submit("pass", name="third")
     assert list(namespace.glob(".*")) == []
-
-
-def test_a_control_group_holds_no_process_of_the_supervisor(here: Here):
-    ref = here.submit(SLEEP)
-    here.until_says(ref, "asleep")
-    file = here.launch(ref) / folder.RUN / "cgroup"
-    assert (here.launch(ref) / folder.RUN / LOCK).is_file()
-    assert file.exists() == has_cgroups()
-    groups = [Path(file.read_text())] if file.exists() else []
-    processes = set(here.alive(ref))
-    for group in groups:
-        assert {int(pid) for procs in group.rglob("cgroup.procs") for pid in procs.read_text().split()} == processes
-    here.backend.stop(ref, timeout=PATIENCE)
-    here.until(lambda: not any(group.exists() for group in groups))
-    assert processes
-    assert not here.alive(ref)
 
 
 @pytest.mark.parametrize("launcher", [None, "torchrun"])
