@@ -31,7 +31,7 @@ from kfjob.joblog.master.evidence import Master
 from kfjob.joblog.progress.training import describe_bad_loss, format_loss
 from kfjob.joblog.view.job_view import JobView, format_pause
 from kfjob.joblog.view.progress_text import speed_text, step_text
-from kfjob.joblog.view.silence import describe_processes, describe_silence, find_silence
+from kfjob.joblog.view.silence import describe_silence, find_silence
 from kfjob.joblog.view.stages import find_stage
 from kfjob.redaction import cut_text
 
@@ -151,7 +151,6 @@ def panel(name: str, view: JobView, *, width: int = 100) -> Group:
         "eval loss": Text("" if view.evaluation_loss is None else format_loss(view.evaluation_loss)),
         "unread": Text(wrap(no_progress_text(view), room)),
         "silent": Text("" if silence is None else wrap(describe_silence(silence), room)),
-        "next": Text("" if silence is None else wrap(describe_processes(silence.processes), room)),
         "warning": Text(describe_bad_loss(view.training), style="bold red"),
         "speed": Text(_speed(view)),
         "restarts": Text(restarts_text(view)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kfjob.base.units import SECOND
 from kfjob.joblog.view.job_view import JobView, format_pause
-from kfjob.joblog.view.silence import describe_last_lines, describe_processes, describe_silence, find_silence
+from kfjob.joblog.view.silence import describe_last_lines, describe_silence, find_silence
 from kfjob.joblog.view.stages import Stage, StageKind, find_stage
 
 STAGE_AFTER = 2
@@ -74,5 +74,4 @@ class SilenceReminder:
             self._next = self._next if silence else 0.0
             return ""
         self._next = find_next_reminder(silence.seconds)
-        details = [*describe_last_lines(silence), *filter(None, [describe_processes(silence.processes)])]
-        return "\n".join((describe_silence(silence), *(f"    {text}" for text in details)))
+        return "\n".join((describe_silence(silence), *(f"    {text}" for text in describe_last_lines(silence))))

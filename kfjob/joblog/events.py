@@ -110,26 +110,6 @@ class OpenLine(Struct, frozen=True, kw_only=True):
     container_id: Identifier = ""
 
 
-class ProcessState(TextEnum):
-    """Why a process does not run; `RUNNING` also stands for one that sleeps, which a healthy process often does."""
-
-    RUNNING = "running"
-    STOPPED = "stopped"  # by a signal such as SIGSTOP, or by a debugger
-    BLOCKED = "blocked"  # uninterruptible in the kernel, usually for a disk, a network file system or a device
-
-
-class RankProcess(Struct, frozen=True, kw_only=True):
-    """A process of a pod of the local backend."""
-
-    pid: int
-    rank: int | None = None  # global rank; None: its environment does not name one
-    state: ProcessState = ProcessState.RUNNING
-
-    def __str__(self) -> str:
-        """Return `rank 1, process 123`."""
-        return f"process {self.pid}" if self.rank is None else f"rank {self.rank}, process {self.pid}"
-
-
 class PodChanged(Struct, frozen=True, kw_only=True):
     """The complete state of one pod at one time."""
 
@@ -155,7 +135,6 @@ class PodChanged(Struct, frozen=True, kw_only=True):
     created: int | None = None  # when the pod was created
     started: int | None = None  # when the training container started
     time: int | None = None  # when the backend reported this
-    processes: tuple[RankProcess, ...] = ()  # one for each rank of a local pod that runs
 
     def __post_init__(self) -> None:
         """Forget times that no clock shows."""

@@ -43,7 +43,6 @@ from kfjob.local.interpreter import Interpreter, check_packages
 from kfjob.local.launch import start_guard, start_supervisor, write_launch_folder
 from kfjob.local.launch_spec import LaunchSpec
 from kfjob.local.pod_command import run_command
-from kfjob.local.rank_processes import ProcessWatcher, add_processes
 from kfjob.local.staging import open_staging, remove_stale
 from kfjob.local.state import read_pod_state, read_state
 from kfjob.local.stop import end_processes
@@ -173,7 +172,7 @@ class LocalBackend:
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """Return the job and its pods as they are now."""
         if (launch := self._find_launch(name, namespace)) and (snapshot := read_state(launch)):
-            return add_processes(snapshot)
+            return snapshot
         raise _make_not_found(name, namespace)
 
     def list(self, *, namespace: str | None) -> list[JobSnapshot]:
@@ -187,15 +186,11 @@ class LocalBackend:
         return sorted(snapshots, key=lambda snapshot: (snapshot.job.created or 0, snapshot.name))
 
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
-        """Yield the present state, then every change that lasts longer than the poll interval.
-
-        While the job prints nothing, the states of its pods have their processes.
-        """
-        processes = ProcessWatcher()
+        """Yield the present state, then every change that lasts longer than the poll interval."""
         reported: dict[str, JobChanged | PodChanged] = {}
         launch = self._find_launch_of(ref)
         while launch is not None and (snapshot := read_state(launch)) is not None:
-            pods = {pod.pod: pod for pod in processes.add(snapshot, launch).pods}
+            pods = {pod.pod: pod for pod in snapshot.pods}
             job = {"": snapshot.job}
             now: dict[str, JobChanged | PodChanged] = {**pods, **job} if snapshot.job.phase.ended else {**job, **pods}
             yield from (event for key, event in now.items() if reported.get(key) != event)

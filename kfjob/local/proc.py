@@ -66,12 +66,6 @@ def read_start_time(pid: int) -> str:
     return ""
 
 
-def read_state(pid: int) -> tuple[str, int]:
-    """Return the state of a process (a letter of proc_pid_stat(5), "" if it is gone) and the pid of its parent."""
-    fields = _read_stat(pid)
-    return (fields[0].decode(), int(fields[1])) if fields else ("", 0)
-
-
 def find_pid_namespace() -> str:
     """Return an id of the processes that can signal each other by number: the boot and the PID namespace on Linux."""
     with suppress(OSError):

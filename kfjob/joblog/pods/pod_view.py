@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kfjob.joblog.agents.agent_log import AgentLog, find_agent_message, is_etcd_message, is_success
 from kfjob.joblog.agents.agent_records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult
-from kfjob.joblog.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase, RankProcess, find_host
+from kfjob.joblog.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase, find_host
 from kfjob.joblog.lines.timestamps import resolve_year
 from kfjob.joblog.progress.exact_formats import ProgressReader
 from kfjob.joblog.progress.general.frequent_lines import FrequentLines
@@ -232,15 +232,8 @@ class PodView(Struct, frozen=True):
 
     @property
     def global_ranks(self) -> tuple[int, ...]:
-        """Global ranks in its newest rendezvous result, or else of its processes; empty if unknown."""
-        if self.log.result:
-            return self.log.result.global_ranks
-        return tuple(sorted({process.rank for process in self.processes if process.rank is not None}))
-
-    @property
-    def processes(self) -> tuple[RankProcess, ...]:
-        """Its processes, those of ranks first; empty unless it runs on the local backend."""
-        return self.state.processes if self.state else ()
+        """Global ranks in its newest rendezvous result; empty if unknown."""
+        return self.log.result.global_ranks if self.log.result else ()
 
     def with_state(self, state: PodChanged) -> PodView:
         """Return the pod with a newer status."""

@@ -14,7 +14,7 @@ from kfjob.base.common_types import Identifier
 from kfjob.base.text import join_names
 from kfjob.base.units import SECOND
 from kfjob.joblog.agents.agent_log import find_agent_message
-from kfjob.joblog.events import JobPhase, PodPhase, ProcessState, RankProcess
+from kfjob.joblog.events import JobPhase, PodPhase
 from kfjob.joblog.master.evidence import describe_ranks
 from kfjob.joblog.view.job_view import JobView, format_pause
 from kfjob.redaction import cut_text
@@ -35,12 +35,6 @@ MAX_TEXT = 200
 """Characters of a quoted line."""
 NO_OUTPUT = "the program has printed nothing yet"
 """Stands for the last line of a pod in which only torchrun's agent has printed."""
-MAX_PROCESSES = 8
-"""Processes to name."""
-_STATES = {
-    ProcessState.STOPPED: "is stopped by a signal; `kill -CONT {pid}` continues it",
-    ProcessState.BLOCKED: "waits in the kernel for a disk, a network file system or a device",
-}
 _MAX_NAMES = 3
 """Pods to name in a message about ranks that lag."""
 
@@ -70,7 +64,6 @@ class Silence(Struct, frozen=True, kw_only=True):
     behind: tuple[LastLine, ...] = ()  # of those that reported fewer steps than others
     is_limit_waiting: bool = False  # there is a watchdog, which counts only from the first line of progress
     time: int  # of the observation
-    processes: tuple[RankProcess, ...] = ()  # of a local job: those that do not run, or else all
     ranks: tuple[int, ...] = ()  # of the live pods
     local: bool = False  # the job runs on the local backend
 
@@ -103,7 +96,6 @@ def find_silence(view: JobView, last_lines: Iterable[LastLine] | None = None) ->
         last_lines=tuple(shown),
         behind=behind,
         time=view.now,
-        processes=find_halted(view) or tuple(process for pod in view.pods.values() for process in pod.processes),
         ranks=tuple(sorted(rank for pod in view.pods.values() if pod.live for rank in pod.global_ranks)),
         local=view.local,
     )
@@ -121,25 +113,9 @@ def read_last_lines(view: JobView) -> Iterable[LastLine]:
             yield LastLine(pod=pod.name, rank=rank, step=step, text=text, time=line.time)
 
 
-def find_halted(view: JobView) -> tuple[RankProcess, ...]:
-    """Return the processes that a signal has stopped, or that wait in the kernel."""
-    processes = (process for pod in view.pods.values() for process in pod.processes)
-    return tuple(process for process in processes if process.state is not ProcessState.RUNNING)
-
-
-def describe_processes(processes: Sequence[RankProcess]) -> str:
-    """Return `rank 1, process 123 is stopped by a signal; …`, or where to look if all of them run; "" for none."""
-    if halted := [process for process in processes if process.state is not ProcessState.RUNNING]:
-        return "; ".join(f"{process} {_STATES[process.state].format(pid=process.pid)}" for process in halted[:MAX_PROCESSES])
-    if not processes:
-        return ""
-    shown = "; ".join(map(str, processes[:MAX_PROCESSES])) + ("; …" if len(processes) > MAX_PROCESSES else "")
-    return f"{PY_SPY}: {shown}"
-
-
 def describe_next_step(silence: Silence) -> str:
     """Return which ranks printed nothing, if no rank printed progress, and where to look next."""
-    step = describe_processes(silence.processes) or (PY_SPY if silence.local else PY_SPY_IN_POD)
+    step = PY_SPY if silence.local else PY_SPY_IN_POD
     return "; ".join(filter(None, (_describe_silent_ranks(silence), step)))
 
 
@@ -205,7 +181,7 @@ def _find_usual_pause(view: JobView, lines: Iterable[LastLine]) -> float:
     pause = view.training.longest_pause
     usual = SECONDS_WITHOUT_PAUSES if pause is None else max(MIN_SECONDS, PAUSES * pause)
     starts = view.is_between_rounds or not any(line.text for line in lines)
-    return max(usual, START_SECONDS) if starts and not find_halted(view) else usual
+    return max(usual, START_SECONDS) if starts else usual
 
 
 def _find_behind(lines: Sequence[LastLine]) -> tuple[LastLine, ...]:

@@ -15,7 +15,7 @@ from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.master.evidence import describe_ranks
 from kfjob.joblog.progress.exact_formats import KFJOB_TRAINER
 from kfjob.joblog.view.job_view import format_pause
-from kfjob.joblog.view.silence import PY_SPY, describe_processes, find_halted
+from kfjob.joblog.view.silence import PY_SPY
 
 OPERATOR_TIME = 30 * SECOND
 """Time within which a running operator writes a status and creates pods."""
@@ -57,9 +57,8 @@ def loss_constant(job: JobEvidence) -> Occurrences:
 def stalled(job: JobEvidence) -> Occurrences:
     """The pods of the job run without progress."""
     if job.view.stalled and job.view.pods:
-        processes = find_halted(job.view) or [process for pod in job.view.pods.values() for process in pod.processes]
         pause = format_pause(job.view.seconds_since_progress or 0)
-        yield job.occurrence("stalled", pause=pause, processes=describe_processes(processes) or PY_SPY)
+        yield job.occurrence("stalled", pause=pause, py_spy=PY_SPY)
 
 
 def operator_missing(job: JobEvidence) -> Occurrences:

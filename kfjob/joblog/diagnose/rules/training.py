@@ -61,7 +61,7 @@ RULES = (
         title="no progress for {pause}",
         cause=("the job runs and prints no progress: it hangs in a collective or in data loading, or training has not started"),
         remedy="`kfjob logs {job} --tail 5` shows where each pod is; py-spy (`pip install py-spy` in a pod) shows the stack",
-        local_remedy="`kfjob logs {job} --tail 5` shows what each process printed last; {processes}",
+        local_remedy="`kfjob logs {job} --tail 5` shows what each process printed last; {py_spy}",
         subject=Subject.VIEW,
         severity=Severity.WARNING,
     ),
