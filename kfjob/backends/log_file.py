@@ -7,13 +7,15 @@ that containerd writes into its own files is not part of the text.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time as clock
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -160,48 +162,32 @@ def _find_start(file: BinaryIO, log_range: LogRange) -> int:
 
 def _find_time(file: BinaryIO, end: int, time: int) -> int:
     """Return the position of the first line written at `time` or later. Lines are in the order of their times."""
-    low, high = 0, end  # lines that begin before `low` are older than `time`; lines that begin at `high` or later are not
-    while low < high:
-        middle = (low + high) // 2
-        begin, line_time, after = _next_timed_line(file, middle, high)
-        if line_time is not None and line_time < time:
-            low = after
-        else:
-            high = min(middle, begin)
-    return low
-
-
-def _next_timed_line(file: BinaryIO, position: int, end: int) -> tuple[int, int | None, int]:
-    """Return begin, time and end of the first line with a timestamp that begins at `position` or later and before `end`."""
-    begin = _find_next_line(file, position, end)
-    file.seek(begin)
-    while begin < end:
-        raw, after = _read_line(file)
-        if match := _TIMESTAMP.match(raw.rstrip(b"\n")):
-            return begin, _to_time(match), after
-        begin = after
-    return end, None, end
-
-
-def _find_next_line(file: BinaryIO, position: int, end: int) -> int:
-    """Return the position of the first line that begins at `position` or later; `end` if none begins before it."""
+    if math.isinf(_read_time(file, 0)):  # no line has a time
+        return 0
+    position = bisect_left(range(end), time, key=partial(_read_time, file))
     if not position:
         return 0
-    start = position - 1
-    file.seek(start)
-    while start < end and (block := file.read(min(BLOCK, end - start))):
-        if (newline := block.find(b"\n")) >= 0:
-            return start + newline + 1
-        start += len(block)
-    return end
+    file.seek(position - 1)  # here the last older line begins
+    _skip_line(file)
+    return file.tell()
 
 
-def _read_line(file: BinaryIO) -> tuple[bytes, int]:
-    """Return the beginning of the next line, and the position after the line."""
-    first = part = file.readline(LINE_BYTES)
-    while part and not part.endswith(b"\n"):
-        part = file.readline(LINE_BYTES)
-    return first, file.tell()
+def _read_time(file: BinaryIO, position: int) -> float:
+    """Return the time of the first line with a timestamp that begins at `position` or later; infinity without one."""
+    file.seek(max(position - 1, 0))
+    if position:
+        _skip_line(file)
+    while line := file.readline(LINE_BYTES):
+        if (match := _TIMESTAMP.match(line.rstrip(b"\n"))) and (time := _to_time(match)) is not None:
+            return time
+        if not line.endswith(b"\n"):
+            _skip_line(file)
+    return math.inf
+
+
+def _skip_line(file: BinaryIO) -> None:
+    while (part := file.readline(LINE_BYTES)) and not part.endswith(b"\n"):
+        pass
 
 
 def _find_tail(file: BinaryIO, start: int, end: int, lines: int) -> int:
