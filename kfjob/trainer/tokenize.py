@@ -2,9 +2,8 @@
 
 It reads everything that the trainer reads. Training on a tokenised folder is faster, and the number of samples is known.
 
-Several processes read the source in parts. Finished parts stay in `.FOLDER.partial`, next to the folder, so that an interrupted
-run can continue. The parts are then joined in the order of the source, and the folder appears complete. Its content does not
-depend on the number of processes.
+Several processes read the source in parts, into `.FOLDER.partial` next to the folder. The parts are then joined in the order of
+the source, and the folder appears complete. Its content does not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from typing import Any
 import numpy as np
 
 from kfjob.base.errors import KfjobError, UsageError, explain_os_error
-from kfjob.base.parsing import parse_json
 from kfjob.base.text import plural
 from kfjob.trainer.data.records import Source
 from kfjob.trainer.data.sources import local_path, make_encoder, open_source, split_files
@@ -37,7 +35,6 @@ from kfjob.trainer.data.token_files import FILE_SUFFIXES, HEADER
 from kfjob.trainer.data.tokenizer import TextTokenizer, copy_tokenizer, open_tokenizer
 from kfjob.trainer.redact import redact, write_error, write_note
 
-_PLAN = "plan.json"
 _FIELD = re.compile(r"`(tokenizer|data_format|text_field|data_config|data_revision|data_split)(?:: (\w+))?`")
 """A field of the trainer's spec, in a hint, that this command has as an option."""
 TRAIN, VALIDATION = "train", "validation"
@@ -45,7 +42,7 @@ TRAIN, VALIDATION = "train", "validation"
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizePlan:
-    """The settings that the tokens depend on; the parts of another plan are not reused."""
+    """The settings that the tokens depend on."""
 
     data: str
     tokenizer: str
@@ -59,10 +56,10 @@ class TokenizePlan:
     held_out: float = 0.0
     """The share of the documents that becomes validation data."""
     parts: int = 64
-    fingerprint: str = ""
-    """The fingerprints of the tokenizer and of its chat template."""
-    sources: dict[str, Any] | None = None
-    """The identity of each split's source."""
+
+
+Task = tuple[TokenizePlan, Path, str, int]
+"""A part to tokenise: the plan, the folder of all parts, the split and the number of the part."""
 
 
 def tokenize(plan: TokenizePlan, folder: Path, *, workers: int) -> dict[str, dict[str, int]]:
@@ -75,25 +72,24 @@ def tokenize(plan: TokenizePlan, folder: Path, *, workers: int) -> dict[str, dic
         raise KfjobError(f"`{folder}` exists", hint="remove it first, or choose another folder")
     tokenizer = open_tokenizer(plan.tokenizer)
     sources = {split: _open_split(plan, split) for split in (plan.train_split, plan.validation_split) if split}
-    identities = {split: source.identity for split, source in sources.items()}
-    fingerprint = tokenizer.fingerprint + (tokenizer.fingerprint_template() if plan.data_format == "chat" else "")
-    plan = replace(plan, fingerprint=fingerprint, sources=identities)
     staging = folder.parent / f".{folder.name}.partial"
-    _prepare_staging(staging, plan)
-    tasks = [(str(staging), split, part) for split, source in sources.items() for part in range(source.lane_count(plan.parts))]
-    unfinished = [task for task in tasks if not _part_folder(*task).exists()]
-    if workers == 1 or len(unfinished) < 2:
-        for task in unfinished:
-            _tokenize_part(task)
-    else:
-        _tokenize_in_parallel(unfinished, min(workers, len(unfinished)))
-    counts = _join_parts(staging, tasks, plan, tokenizer)
-    (staging / "whole").rename(folder)
-    shutil.rmtree(staging)
+    shutil.rmtree(staging, ignore_errors=True)  # of a killed run
+    staging.mkdir(parents=True)
+    tasks = [(plan, staging, split, part) for split, source in sources.items() for part in range(source.lane_count(plan.parts))]
+    try:
+        if workers == 1 or len(tasks) < 2:
+            for task in tasks:
+                _tokenize_part(task)
+        else:
+            _tokenize_in_parallel(tasks, min(workers, len(tasks)))
+        counts = _join_parts(staging, tasks, plan, tokenizer)
+        (staging / "whole").rename(folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
     return counts
 
 
-def _tokenize_in_parallel(tasks: list[tuple[str, str, int]], workers: int) -> None:
+def _tokenize_in_parallel(tasks: list[Task], workers: int) -> None:
     try:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
             list(pool.map(_tokenize_part, tasks))
@@ -101,19 +97,8 @@ def _tokenize_in_parallel(tasks: list[tuple[str, str, int]], workers: int) -> No
         raise KfjobError(
             f"one of {workers} processes was killed",
             cause="most often the machine has no memory left; long documents take 170 times their size",
-            hint=f"use fewer: `--workers {max(1, workers // 2)}`; the finished parts are kept",
+            hint=f"use fewer: `--workers {max(1, workers // 2)}`",
         ) from error
-
-
-def _prepare_staging(staging: Path, plan: TokenizePlan) -> None:
-    """Keep the finished parts of an earlier run with the same plan, and remove everything else."""
-    plan_text = json.dumps(asdict(plan), indent=2) + "\n"
-    if staging.exists() and ((staging / _PLAN).read_text() if (staging / _PLAN).exists() else "") != plan_text:
-        shutil.rmtree(staging)
-    staging.mkdir(parents=True, exist_ok=True)
-    (staging / _PLAN).write_text(plan_text)
-    for incomplete in (staging / "whole", *staging.glob("*.unfinished")):
-        shutil.rmtree(incomplete, ignore_errors=True)
 
 
 @cache
@@ -128,24 +113,22 @@ def _open_split(plan: TokenizePlan, split: str) -> Source:
     )
 
 
-def _part_folder(staging: str, split: str, part: int) -> Path:
-    """Return the folder of a finished part."""
-    return Path(staging) / f"{split}-{part:05d}"
+def _part_folder(task: Task) -> Path:
+    _, staging, split, part = task
+    return staging / f"{split}-{part:05d}"
 
 
-def _tokenize_part(task: tuple[str, str, int]) -> None:
+def _tokenize_part(task: Task) -> None:
     """Tokenise one part of a split."""
-    staging, split, part = task
-    plan = TokenizePlan(**parse_json((Path(staging) / _PLAN).read_text()))
+    plan, _, split, part = task
     source = _open_split(plan, split)
     encoder = make_encoder(plan.data_format, plan.text_field, _cached_tokenizer(plan.tokenizer))
-    target = _part_folder(staging, split, part)
-    unfinished = target.with_name(f"{target.name}.unfinished")
-    unfinished.mkdir()
+    target = _part_folder(task)
+    target.mkdir()
     names = {True: VALIDATION, False: TRAIN} if split == plan.train_split else dict.fromkeys((True, False), VALIDATION)
     with ExitStack() as stack:
         files = {
-            name: {kind: stack.enter_context((unfinished / f"{name}.{kind}").open("wb")) for kind in FILE_SUFFIXES}
+            name: {kind: stack.enter_context((target / f"{name}.{kind}").open("wb")) for kind in FILE_SUFFIXES}
             for name in set(names.values())
         }
         for item in source.read(part, source.lane_count(plan.parts), None):
@@ -157,7 +140,6 @@ def _tokenize_part(task: tuple[str, str, int]) -> None:
             out["documents.bin"].write(np.array(len(document.tokens), dtype="<u8").tobytes())
             if document.loss_mask is not None:
                 out["answers.bin"].write(document.loss_mask.tobytes())
-    unfinished.rename(target)
 
 
 def _is_held_out(tokens: np.ndarray[Any, Any], share: float) -> bool:
@@ -169,16 +151,14 @@ def _token_dtype(plan: TokenizePlan) -> np.dtype[Any]:
     return np.dtype("<u2" if _cached_tokenizer(plan.tokenizer).vocab_size <= 1 << 16 else "<u4")
 
 
-def _join_parts(
-    staging: Path, tasks: list[tuple[str, str, int]], plan: TokenizePlan, tokenizer: TextTokenizer
-) -> dict[str, dict[str, int]]:
+def _join_parts(staging: Path, tasks: list[Task], plan: TokenizePlan, tokenizer: TextTokenizer) -> dict[str, dict[str, int]]:
     """Join the parts in the folder `whole`."""
     whole = staging / "whole"
     whole.mkdir()
     counts: dict[str, dict[str, int]] = {}
     chat = plan.data_format == "chat"
     for name in (TRAIN, VALIDATION):
-        parts = [part for task in tasks if ((part := _part_folder(*task)) / f"{name}.bin").exists()]
+        parts = [part for task in tasks if ((part := _part_folder(task)) / f"{name}.bin").exists()]
         sizes = [np.fromfile(part / f"{name}.documents.bin", dtype="<u8") for part in parts]
         ends = np.cumsum(np.concatenate([*sizes, np.zeros(0, "<u8")]), dtype="<u8")
         if len(ends) == 0:
@@ -204,7 +184,7 @@ def _join_parts(
         "documents": {name: count["documents"] for name, count in counts.items()},
         "answers": chat,
         "tokenizer": tokenizer.fingerprint,
-        "source": {name: value for name, value in asdict(plan).items() if name not in ("fingerprint", "parts", "sources")},
+        "source": {name: value for name, value in asdict(plan).items() if name != "parts"},
     }
     (whole / HEADER).write_text(json.dumps(header, indent=2) + "\n")
     return counts
