@@ -9,8 +9,6 @@ from kfjob.shell.commands import is_python
 
 _LINE_BYTES = 4096
 """Most bytes of a program's first line."""
-_PIP = ("lib*/python3*/site-packages/pip", "lib*/python3*/dist-packages/pip", "lib*/python3/dist-packages/pip")
-"""Where pip is, relative to the root of an environment; `dist-packages` are those of Debian."""
 
 
 def find_installer(program: Path) -> str:
@@ -24,14 +22,9 @@ def find_installer(program: Path) -> str:
     python = program if is_python(program.name) else _read_python(program)
     if python is None:
         return ""
-    root, file = python.parent.parent, shlex.quote(str(python))
-    if any(path for pattern in _PIP for path in root.glob(pattern)):
-        return f"{file} -m pip install"
-    if (root / "conda-meta").is_dir():
-        return f"conda install --prefix {shlex.quote(str(root))} pip && {file} -m pip install"
-    if (root / "pyvenv.cfg").is_file() and (root.parent / "uv.lock").is_file():  # `uv run` removes what the lock lacks
-        return f"uv add --project {shlex.quote(str(root.parent))}"
-    return f"uv pip install --python {file}"
+    file = shlex.quote(str(python))
+    has_pip = any(python.parent.parent.glob("lib*/python3*/*-packages/pip"))  # uv makes environments without it
+    return f"{file} -m pip install" if has_pip else f"uv pip install --python {file}"
 
 
 def _read_python(program: Path) -> Path | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shutil
 import subprocess
@@ -16,7 +15,7 @@ from msgspec import Struct
 
 from kfjob.backends.base import Requirement
 from kfjob.base.errors import Refused
-from kfjob.shell.commands import NOT_PYTHON, OTHER_STARTERS, PYTHON_STARTERS, is_python
+from kfjob.shell.commands import PYTHON_STARTERS, is_python
 from kfjob.trainspec import OWN_TRAINER
 from kfjob.trainspec.packages import find_packages
 
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 OWN = Path(sys.executable)
 """The Python that runs kfjob. Its programs are used last, because the user's environment may have another torch."""
 _CHOICE = "`--python`, or `local_python` in `kfjob.toml`"
-_PROGRAMS = ("python", "python3", *OTHER_STARTERS, *NOT_PYTHON)
-"""Programs whose name a user may have misspelt."""
-_SIMILAR = 0.8
-"""The similarity of a misspelt name."""
 _IMPORT_SECONDS = 60
 """Time that a Python has to say whether it finds the trainer."""
 
@@ -105,9 +100,6 @@ def _make_missing(name: str, folder: str) -> Refused:
     """Return the error for a program that this machine does not have."""
     file = Path(folder) / name
     if not file.is_file():
-        similar = difflib.get_close_matches(name, _PROGRAMS, n=1, cutoff=_SIMILAR)
-        if similar and name not in _PROGRAMS:
-            return Refused(f"program `{name}` is not on this machine", hint=f"did you mean `{similar[0]}`?")
         return Refused(
             f"program `{name}` is not on this machine",
             cause="it is neither on PATH nor beside kfjob's Python" if "/" not in name else None,

@@ -127,8 +127,6 @@ def test_the_search_for_the_trainer_runs_nothing_of_the_current_folder(tmp_path:
         ("run.sh", 0o644, "`run.sh` is a file, not a program", "chmod +x run.sh"),
         ("./run.sh", 0o644, "`./run.sh` is a file, not a program", "chmod +x ./run.sh"),
         ("other", None, "program `other` is not on this machine", "install it"),
-        ("pythno", None, "program `pythno` is not on this machine", "did you mean `python`?"),
-        ("torchrn", None, "program `torchrn` is not on this machine", "did you mean `torchrun`?"),
         ("./other", None, "program `./other` is not on this machine", "install it"),
     ],
 )
@@ -227,15 +225,8 @@ def test_installer_fits_the_environment_of_the_job(tmp_path: Path):
     starter.write_text(f"#!{tmp_path}/other/bin/python3\n")
     assert find_installer(python) == f"uv pip install --python '{python}'"
     assert find_installer(starter) == f"uv pip install --python {tmp_path}/other/bin/python3"
-    (bare / "pyvenv.cfg").touch()
-    (bare.parent / "uv.lock").touch()
-    assert find_installer(python) == f"uv add --project '{bare.parent}'"
     (bare / "lib" / "python3.12" / "site-packages" / "pip").mkdir(parents=True)
     assert find_installer(python) == f"'{python}' -m pip install"
-    conda = make_environment(tmp_path / "conda", "python")
-    (conda / "conda-meta").mkdir()
-    python = conda / "bin" / "python"
-    assert find_installer(python) == f"conda install --prefix {conda} pip && {python} -m pip install"
     assert find_installer(Path("/usr/bin/uv")) == "uv add"
     assert find_installer(Path("/bin/bash")) == ""
 
