@@ -39,11 +39,6 @@ def redact_command(line: str, limit: int = sys.maxsize) -> str:
     return "".join([*pieces, rest if not is_cut and size + len(rest) <= limit else "…"])
 
 
-def redact_variable(name: str, value: str) -> str:
-    """Return the value of a variable of the environment without secrets."""
-    return str(Redactor().value(value, name, is_environment=True))
-
-
 def _redact_words(line: str) -> Iterator[tuple[re.Match[str], str]]:
     """Yield each word with the text that replaces it."""
     matches = list(_compile_word().finditer(line))

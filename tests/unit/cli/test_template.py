@@ -435,7 +435,7 @@ def test_commands_that_no_system_has_are_errors_in_every_object(kfjob, job, here
     assert kfjob("validate", "--template", "t.yaml", "--var", "NUM_NODES=2") == 2
     assert "the command needs a shell for `exec`, and runs without one" in kfjob.err
     assert "--> t.yaml:20:56 (spec.initContainers[a].command)" in kfjob.err
-    assert 'hint: write `command: ["fit"]`' in kfjob.err
+    assert 'hint: use `command: ["bash", "-c", "exec fit"]`' in kfjob.err
 
 
 def test_lint_findings_name_the_container(kfjob, here):

@@ -367,12 +367,10 @@ def test_wrong_shape_is_an_error_with_its_path_and_line(manifest, path):
 @pytest.mark.parametrize(
     ("command", "hint"),
     [
-        (["exec"], "write a program and its arguments"),
-        (["exec", "python", "fit.py"], 'write `command: ["python", "fit.py"]`: without a shell, there is nothing to replace'),
-        (["exec", "fit", "--token", "hf_" + "a1B2" * 9], 'write `command: ["fit", "--token", "[redacted]"]`'),
+        (["exec", "fit", "--token", "hf_" + "a1B2" * 9], 'use `command: ["bash", "-c", "exec fit --token [redacted]"]`'),
         (
             ["cd", "/app", "&&", "fit"],
-            'set `workingDir: /app` (an absolute path), or use `command: ["bash", "-c", "cd /app && fit"]`',
+            'set `workingDir` (an absolute path), or use `command: ["bash", "-c", "cd /app && fit"]`',
         ),
     ],
 )
