@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -32,11 +30,10 @@ from kfjob.spec.job import JobSpec
 
 _WRAPPERS = (*WRAPPERS, "command")  # `command` is a part of shells
 _PROGRAMS = frozenset({*SHELLS, *_WRAPPERS, *RUNNERS, *OTHER_STARTERS})
-_TOOL_MODULES = ("pip", "venv", "ensurepip", "compileall", "http.server", "site", "zipfile", "tarfile", "uv", "json.tool")
+_TOOL_MODULES = ("pip", "venv", "uv")
 _MACHINE_OPTIONS = {
     "accelerate": ("num_machines", "machine_rank", "main_process_ip", "config_file", "rdzv", "same_network"),
     "deepspeed": ("hostfile", "H", "node_rank", "no_ssh", "launcher"),
-    "composer": ("world_size", "base_rank", "node_rank", "master_addr"),
     **dict.fromkeys(("fabric", "lightning"), ("num_nodes", "main_address", "node_rank")),
 }
 """The options with which a launcher connects several machines, without their dashes."""
@@ -54,8 +51,6 @@ _NEW_LINE = "\ue001"
 _SEPARATORS = frozenset(";&|()\n")
 _COMMENT = r"(?s)(?P<kept>'[^']*+'|\"(?>(?:\\.|[^\"\\]++)*)\"|\\.)|(?<![^\s;&|()])#[^\n]*+"
 """A comment of a script; what is quoted is read first, and kept. An apostrophe in a comment is no quote."""
-_HERE_TEXT = r"(?<!<)<<-?[ \t]*+(['\"]?)(\w++)\1"
-"""The begin of a text up to a line with only this word, as in `cat > ds.json <<EOF`."""
 _TRAINING_NAME = r"(?i)(?<![a-z])(?:(?:pre|post)[-_]?)?train|(?<![a-z])fine[-_]?tun"
 
 
@@ -164,8 +159,8 @@ def split_commands(command: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _split_script(script: str) -> Iterator[list[str]]:
-    """Yield the words of each simple command of a script, without its comments and the texts that it gives to programs."""
-    script = re.sub(_COMMENT, lambda match: match["kept"] or "", _drop_here_texts(script))
+    """Yield the words of each simple command of a script, without its comments."""
+    script = re.sub(_COMMENT, lambda match: match["kept"] or "", script)
     lexer = shlex.shlex(re.sub(r"\\\n", " ", script).replace("\n", f" {_NEW_LINE} "), posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
@@ -179,24 +174,6 @@ def _split_script(script: str) -> Iterator[list[str]]:
     except ValueError:  # an open quote
         return
     yield words
-
-
-def _drop_here_texts(script: str) -> str:
-    """Return a script without the lines that it gives to programs as a text."""
-    lines = script.split("\n")
-    places: dict[str, list[int]] = defaultdict(list)
-    for index, line in enumerate(lines):
-        places[line.strip(" \t")].append(index)
-    kept: list[str] = []
-    index = 0
-    while index < len(lines):
-        kept.append(lines[index])
-        index += 1
-        if match := re.search(_HERE_TEXT, kept[-1]):
-            ends = places.get(match[2], [])
-            later = bisect_left(ends, index)
-            index = ends[later] + 1 if later < len(ends) else index
-    return "\n".join(kept)
 
 
 def _skip_wrappers(words: list[str]) -> list[str]:
@@ -267,7 +244,7 @@ def _read_python(words: list[str]) -> UnconnectedProgram | bool:
     while rest and rest[0].startswith("-") and not re.fullmatch(r"-[a-zA-Z]*m", rest[0]):
         if "c" in rest[0] and not rest[0].startswith("--"):
             return False
-        rest = rest[2:] if rest[0] in ("-X", "-W", "--check-hash-based-pycs") else rest[1:]
+        rest = rest[2:] if rest[0] in ("-X", "-W") else rest[1:]
     if rest and rest[0].endswith(".py"):
         return UnconnectedProgram(f"{words[0]} {rest[0]}", rest[0], "torchrun")
     is_module = len(rest) > 1 and rest[0].startswith("-")
@@ -279,8 +256,6 @@ def _read_module(start: list[str], options: list[str]) -> UnconnectedProgram | b
     module = start[-1]
     if launcher := LAUNCHER_MODULES.get(module):
         return _read_launcher(launcher, start, options) if launcher in _MACHINE_OPTIONS else _read_torchrun(start, options)
-    if module == "lightning.fabric" or module.partition(".")[0] == "composer":
-        return _read_launcher("fabric" if module == "lightning.fabric" else "composer", start, options)
-    if module.partition(".")[0] in _TOOL_MODULES or module in _TOOL_MODULES:
-        return False
-    return UnconnectedProgram(" ".join(start), f"-m {module}", "torchrun")
+    if module == "lightning.fabric":
+        return _read_launcher("fabric", start, options)
+    return False if module in _TOOL_MODULES else UnconnectedProgram(" ".join(start), f"-m {module}", "torchrun")

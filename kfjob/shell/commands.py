@@ -36,7 +36,7 @@ CLUSTER_LAUNCHERS = ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "mpirun.mpich
 """Programs that start processes on several machines, which they find through Slurm, ssh or a host file."""
 CONNECTING = (*CLUSTER_LAUNCHERS, "ray", "torchx")
 ONE_NODE_LAUNCHERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"accelerate": ("launch",), "deepspeed": (), "composer": (), "fabric": ("run",), "lightning": ("run",)}
+    {"accelerate": ("launch",), "deepspeed": (), "fabric": ("run",), "lightning": ("run",)}
 )
 """Launchers with their subcommand. They start the processes of one node, unless an option says more."""
 OTHER_STARTERS = ("torchrun", *ONE_NODE_LAUNCHERS, *CONNECTING)
