@@ -7,7 +7,6 @@ that containerd writes into its own files is not part of the text.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import time as clock
@@ -34,6 +33,8 @@ _TIMESTAMP = re.compile(
     rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):(\d\d))(?: (?:std(?:out|err) [FP] )?|$)"
 )
 
+_NEVER = 1 << 64
+"""Later than every timestamp."""
 Line = tuple[int | None, str]
 """A line's timestamp, in nanoseconds since the epoch, and its text."""
 
@@ -162,7 +163,7 @@ def _find_start(file: BinaryIO, log_range: LogRange) -> int:
 
 def _find_time(file: BinaryIO, end: int, time: int) -> int:
     """Return the position of the first line written at `time` or later. Lines are in the order of their times."""
-    if math.isinf(_read_time(file, 0)):  # no line has a time
+    if _read_time(file, 0) == _NEVER:
         return 0
     position = bisect_left(range(end), time, key=partial(_read_time, file))
     if not position:
@@ -172,8 +173,8 @@ def _find_time(file: BinaryIO, end: int, time: int) -> int:
     return file.tell()
 
 
-def _read_time(file: BinaryIO, position: int) -> float:
-    """Return the time of the first line with a timestamp that begins at `position` or later; infinity without one."""
+def _read_time(file: BinaryIO, position: int) -> int:
+    """Return the time of the first line with a timestamp that begins at `position` or later; `_NEVER` without one."""
     file.seek(max(position - 1, 0))
     if position:
         _skip_line(file)
@@ -182,7 +183,7 @@ def _read_time(file: BinaryIO, position: int) -> float:
             return time
         if not line.endswith(b"\n"):
             _skip_line(file)
-    return math.inf
+    return _NEVER
 
 
 def _skip_line(file: BinaryIO) -> None:

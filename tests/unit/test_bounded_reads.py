@@ -29,7 +29,6 @@ OWN = {
     "trainer/dcp_reader.py": "a method of the checkpoint's storage",
     "trainer/process_identity.py": "/proc",
     "trainer/storage/folder.py": "the probe that it has just written",
-    "trainer/tokenize.py": "the plan that the trainer has written to its own folder",
 }
 """Modules that read whole files without `kfjob.base.parsing`, and why they may."""
 

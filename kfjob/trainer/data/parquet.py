@@ -135,7 +135,7 @@ def _count_rows_at_once(group: pyarrow.parquet.RowGroupMetaData, columns: Sequen
     Rows that share a value store it once, so each may take as much memory as the whole row group.
     """
     chunks = map(group.column, range(group.num_columns))
-    sizes = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
+    sizes: list[int] = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
     return max(1, min(_BATCH, MAX_BATCH_BYTES // max([1, *sizes])))
 
 
