@@ -25,7 +25,6 @@ from kfjob.joblog.events import (
     LogLine,
     OpenLine,
     PodChanged,
-    ReportedProgress,
     StateEvent,
     WorkloadStatus,
 )
@@ -294,14 +293,6 @@ class ClusterBackend(Backend, Protocol):
 
         Raises:
             Forbidden: the user may not list the objects of a job.
-        """
-
-    def write_progress(self, ref: JobRef, report: ReportedProgress) -> None:
-        """Write the progress of this launch into the job's status, of a kind that `shows_progress`.
-
-        Raises:
-            NotFound: the job does not exist.
-            Refused: a later job has its name, or it has no status yet.
         """
 
     def annotate(self, ref: JobRef, annotations: JsonMapping) -> None:

@@ -40,7 +40,6 @@ from kfjob.joblog.events import (
     LogGap,
     LogLine,
     PodChanged,
-    ReportedProgress,
     StateEvent,
     WorkloadStatus,
 )
@@ -150,12 +149,6 @@ class KubernetesBackend:
             *({"op": "add", "path": path, "value": value} for path, value in paths.items()),
         ]
         self._client.change(requests.patch(_name_job(ref), operations))
-
-    def write_progress(self, ref: JobRef, report: ReportedProgress) -> None:
-        """Write the progress of this launch into the job's status, of a kind that `shows_progress`."""
-        fields = find_kind(ref.job_kind).format_progress(report)
-        operations = [_expect_uid(ref), *({"op": "add", "path": f"/status/{name}", "value": fields[name]} for name in fields)]
-        self._client.change(requests.patch_status(_name_job(ref), operations))
 
     def watch_jobs(self, namespace: str) -> Iterator[JobSnapshot]:
         """Yield the jobs of a namespace without their pods, then every job that is created or changed."""

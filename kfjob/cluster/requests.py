@@ -184,12 +184,6 @@ def patch(manifest: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) 
     return _request("PATCH", "patch", **_locate(manifest), body=operations, content_type=JSON_PATCH)
 
 
-def patch_status(manifest: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> Request:
-    """Change the status of the live object of a manifest by a JSON patch."""
-    request = patch(manifest, operations)
-    return replace(request, path=f"{request.path}/status", subresource="status")
-
-
 def delete_job(kind: JobKind, namespace: str, name: str, uid: str) -> Request:
     """Delete the job of this uid; with `Foreground` it stays visible until everything that it owns is deleted."""
     body = _delete_options(uid, propagationPolicy=kind.deletion)

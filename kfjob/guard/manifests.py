@@ -34,8 +34,6 @@ def _list_kind_rules() -> list[Rule]:
                 verbs.setdefault(permission.resource, []).append(permission.verb)
         rules += [(kind.group, (resource,), tuple(allowed)) for resource, allowed in verbs.items()]
         rules.append((kind.group, (f"{kind.resource}/finalizers",), ("update",)))  # to own the job's etcd
-        if kind.shows_progress:
-            rules.append((kind.group, (f"{kind.resource}/status",), ("patch",)))
     return rules
 
 

@@ -19,7 +19,6 @@ from kfjob.guard.actions import Actions
 from kfjob.guard.decision import Action, Decision, decide
 from kfjob.guard.facts import collect_facts, extend_history
 from kfjob.guard.notifications import Notifier
-from kfjob.guard.progress_reports import ProgressReports
 from kfjob.guard.uploads import ArchiveUploads
 from kfjob.joblog.events import NODE_NOT_READY, JobPhase, JobSnapshot, PodPhase, find_host
 from kfjob.joblog.view.job_view import GIVEN_UP, LIMIT_EXCEEDED, JobView
@@ -58,7 +57,6 @@ class Supervision:
         self._say = say
         self._uploads = uploads
         self._view = open_view(self._reader)
-        self._reports = ProgressReports(self._target, self._ref, say)
         self._next_start_check = time.monotonic() + START_CHECK_SECONDS
         self._lost_since: float | None = None  # when the first of the nodes stopped to answer
 
@@ -90,7 +88,6 @@ class Supervision:
         try:
             for view, event in follow_job(self._reader, reads_all=lambda _: archive is not None, enforces_limits=False):
                 self._view = view
-                self._reports.write(view)
                 if archive:
                     archive.add(view, event)
                 if view.phase and view.phase.ended:

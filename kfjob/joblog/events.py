@@ -153,7 +153,7 @@ class StoreChanged(Struct, frozen=True, kw_only=True):
 
 
 class ReportedProgress(Struct, frozen=True, kw_only=True):
-    """The progress in the status of a job: posted by its program, or written by the guard."""
+    """The progress that a program has posted to the status of its job."""
 
     percent: int | None = None  # of the whole training
     remaining_seconds: int | None = None

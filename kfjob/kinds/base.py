@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.text import join_lines
-from kfjob.joblog.events import TRAINING_CONTAINER, JobChanged, JobPhase, ReportedProgress
+from kfjob.joblog.events import TRAINING_CONTAINER, JobChanged, JobPhase
 from kfjob.objects.permissions import Permission
 from kfjob.objects.reading import find_owner_uid, parse_time
 
@@ -86,8 +86,6 @@ class JobKind(ABC):
     """Kinds of which the controller creates one object under the job's own name."""
     permissions: ClassVar[tuple[Permission, ...]]
     """The rights without which a command of kfjob does not work."""
-    shows_progress: ClassVar[bool] = False
-    """Whether the status of a job has a place for the progress of its program."""
     useful_permissions: ClassVar[tuple[Permission, ...]] = ()
     """The rights that only some features need."""
 
@@ -165,10 +163,6 @@ class JobKind(ABC):
     @abstractmethod
     def read_observe_config(self, job: JsonMapping, *, progress: str | None = None) -> ObserveConfig:
         """Return what observation needs of a job that has no record of it, with the pattern of its progress lines."""
-
-    def format_progress(self, report: ReportedProgress) -> JsonObject:  # noqa: ARG002 - a kind may have no place for it
-        """Return the fields of a job's status that show a progress."""
-        return {}
 
     def find_job_id(self, item: JsonMapping) -> str:
         """Return the id of the job that a pod or another dependent belongs to; "" for none."""

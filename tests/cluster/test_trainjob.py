@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,8 +26,6 @@ from kfjob.kinds.registry import find_kind
 from tests.cluster import elastic
 from tests.cluster.facts import IN_POD, ROOT, Space, needs_own_cluster, script, until
 from tests.cluster.facts import space as make_space
-from tests.cluster.guarded import PROGRAM as GUARDED
-from tests.cluster.guarded import SHARED, Start
 from tests.cluster.shell import Shell
 from tests.cluster.test_goldens import find_differences
 
@@ -238,25 +235,6 @@ def read_archived(folder: Path) -> dict[int, str]:
 
 def find_losses(lines: Iterable[str]) -> dict[int, str]:
     return {int(found[1]): found[2] for line in lines if (found := STEP.search(line))}
-
-
-def test_guard_shows_the_progress_of_a_program_that_posts_none(
-    own: Space, space: Space, name: str, start_guard: Start, tmp_path: Path
-):
-    spec = make_spec(own, name, ["python3", "-u", "-c", GUARDED], recovery={}, env={"FOLDER": f"{space.name}-{name}"})
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump({**spec, "volumes": spec["volumes"][-1:]}))
-    shell = Shell(space, tmp_path)
-    start_guard()
-    shell("submit", "job.yaml")
-    until(lambda: "trainerStatus" in read_status(space, name))
-    first = read_status(space, name)["trainerStatus"]
-    metrics = {metric["name"]: metric["value"] for metric in first["metrics"]}
-    assert metrics["source"] == "kfjob-guard"
-    assert float(metrics["loss"]) > 2
-    until(lambda: read_status(space, name)["trainerStatus"]["lastUpdatedTime"] > first["lastUpdatedTime"])
-    assert json.loads(shell("status", name, "-o", "json"))["reported"]["metrics"]["source"] == "kfjob-guard"
-    shell("stop", name)
-    shutil.rmtree(SHARED / f"{space.name}-{name}")
 
 
 def test_elastic_job_goes_on_smaller_without_a_pod_and_grows_back(own: Space, settings: Settings, tmp_path: Path):

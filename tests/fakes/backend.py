@@ -29,7 +29,6 @@ from kfjob.joblog.events import (
     LogLine,
     OpenLine,
     PodChanged,
-    ReportedProgress,
     WorkloadStatus,
 )
 from kfjob.kinds.registry import get_job
@@ -208,10 +207,6 @@ class FakeBackend:
     def has_remains(self, ref: JobRef) -> bool:  # noqa: ARG002 - a stop leaves nothing
         """Return False: a stop leaves nothing."""
         return False
-
-    def write_progress(self, ref: JobRef, report: ReportedProgress) -> None:
-        """Record the progress."""
-        self.objects.append({"kind": ref.job_kind, "metadata": {"name": ref.name}, "status": report})
 
     def watch_jobs(self, namespace: str) -> Iterator[JobSnapshot]:
         """Yield the jobs, and end."""

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from kfjob.base.common_types import JsonMapping, JsonObject
-from kfjob.base.units import SECOND
 from kfjob.joblog.events import JobChanged, JobPhase, ReportedProgress
 from kfjob.kinds.base import JobKind, PodTemplate, ReadObject, Replica, permit, read_conditions
 from kfjob.kinds.trainjob import trainer_api
 from kfjob.objects.names import etcd_name
-from kfjob.objects.reading import format_time, get_label, get_launch, parse_time
+from kfjob.objects.reading import get_label, get_launch, parse_time
 
 if TYPE_CHECKING:
     from kfjob.base.errors import Problem
@@ -41,7 +40,6 @@ class TrainJob(JobKind):
     prerequisites = MappingProxyType({trainer_api.RUNTIME_KIND: trainer_api.RUNTIME_RESOURCE})
     pod_suffix = re.compile(r"node-0(?:-\d+(?:-[a-z0-9]{5})?)?")  # also the name of the Job
     named_after_job = frozenset({"JobSet"})
-    shows_progress = True
     is_scalable = False
     runs_when_all_pods_do = True
     deletion = "Background"  # the webhook refuses every change of a TrainJob without its runtime, also that of its finalizers
@@ -155,16 +153,6 @@ class TrainJob(JobKind):
             expected_epochs=length.epochs,
             progress_pattern=progress,
         )
-
-    def format_progress(self, report: ReportedProgress) -> JsonObject:
-        """Return `trainerStatus` (KEP 2779)."""
-        status: JsonObject = {
-            "progressPercentage": report.percent,
-            "estimatedRemainingSeconds": report.remaining_seconds,
-            "metrics": [{"name": name, "value": value} for name, value in report.metrics.items()],
-            "lastUpdatedTime": format_time((report.time or 0) / SECOND),
-        }
-        return {"trainerStatus": {name: value for name, value in status.items() if value is not None}}
 
     def find_store(self, job: JsonMapping) -> str:
         """Return the name of the job's own etcd, which its agents meet in."""
