@@ -5,15 +5,12 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from kfjob.api.arguments import check_arguments
-
 
 class HtmlPage(str):
     """A text that is an HTML page. In a shell it shows its size, and in a notebook the page."""
 
     __slots__ = ()
 
-    @check_arguments
     def save(self, path: Path | str) -> Path:
         """Write the page to a file, and return the file's path."""
         file = Path(path)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kfjob.api.arguments import MAX_NAME, check_arguments
 from kfjob.api.reader import open_job
 from kfjob.api.run import Run, make_code_layer
 from kfjob.api.settings import STOP_TIMEOUT, Settings, load_current_settings
@@ -29,11 +28,12 @@ if TYPE_CHECKING:
     from kfjob.source.spec_text import LoadedSpec
     from kfjob.spec.job import JobSpec
 
+MAX_NAME = 80
+"""Characters of the name of a spec that an error quotes."""
 MAX_LAUNCHES = 20
 """Newest launches of a job that `history` returns."""
 
 
-@check_arguments
 def submit(
     spec: JobSpec | JsonMapping | str | Path,
     *,
@@ -77,7 +77,6 @@ def submit(
     return Run(submit_source(source, target, code=make_code_layer(code), replace=replace, notify=notify).reader)
 
 
-@check_arguments
 def apply(
     spec: JobSpec | JsonMapping | str | Path,
     *,
@@ -100,7 +99,6 @@ def apply(
     return Run(apply_source(_open_spec(spec), find_target(current, notify=notify), notify=notify))
 
 
-@check_arguments
 def render(
     spec: JobSpec | JsonMapping | str | Path,
     *,
@@ -118,7 +116,6 @@ def render(
     return list(_open_spec(spec).render(current, notify=notify))
 
 
-@check_arguments
 def attach(
     job: str,
     *,
@@ -137,7 +134,6 @@ def attach(
     return Run(open_job(job, current, notify=notify))
 
 
-@check_arguments
 def list_jobs(
     *,
     all_namespaces: bool = False,
@@ -153,7 +149,6 @@ def list_jobs(
     return target.backend.list(namespace=None if all_namespaces else target.namespace)
 
 
-@check_arguments
 def history(
     job: str,
     *,
@@ -175,7 +170,6 @@ def history(
     return read_launches(find_launches(job, current, notify=notify)[-max(last, 1) :])
 
 
-@check_arguments
 def compare(
     jobs: list[str],
     *,
@@ -210,7 +204,6 @@ def compare(
     return compare_launches(read_launches(launches, every_line=True))
 
 
-@check_arguments
 def stop(
     job: str,
     *,

@@ -10,7 +10,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kfjob.api.arguments import check_arguments
 from kfjob.api.html_page import HtmlPage
 from kfjob.api.logs.merge import read_logs, take_last
 from kfjob.api.logs.selection import PodSelection
@@ -90,7 +89,6 @@ class Run:
         """Return the present state of the job and its pods, without reading logs."""
         return self._reader.snapshot()
 
-    @check_arguments
     def master(self, *, timeout: float = 0.0, fresh: bool = False) -> Master:
         """Return the pod that prints progress, and the evidence. With a `timeout` (seconds), wait for evidence.
 
@@ -102,7 +100,6 @@ class Run:
         """
         return find_master(self._reader, timeout=timeout, fresh=fresh)
 
-    @check_arguments
     def masters(self, *, interval: float = 2.0) -> Iterator[Master]:
         """Yield the pod that prints progress, again whenever another pod takes over, until the job has ended.
 
@@ -126,7 +123,6 @@ class Run:
 
         return HtmlPage(make_report(self._reader))
 
-    @check_arguments
     def archive(self, file: str | Path | None = None) -> Path:
         """Write the state, the logs, the events and the spec to one `.zip` without secrets, and return its path.
 
@@ -136,7 +132,6 @@ class Run:
 
         return write_bundle(self._reader, Path(file) if file else None).file
 
-    @check_arguments
     def logs(
         self, pod: str | None = None, *, tail: int | None = None, previous: bool = False, include: str | None = None
     ) -> Iterator[LogLine | LogGap]:
@@ -189,7 +184,6 @@ class Run:
                 line = newest
                 yield view
 
-    @check_arguments
     def wait(self, *, timeout: float | None = None, check: bool = False, goal: str = "ended") -> JobPhase:
         """Wait until the job has ended and return its phase. A terminal or a notebook shows a progress line on stderr.
 
@@ -199,7 +193,7 @@ class Run:
             goal: with `running` or `progress`, wait only until all pods run, or until the first line of training progress.
 
         Raises:
-            UsageError: `timeout` is not a number, or there is no such goal.
+            UsageError: there is no such goal.
             WaitTimeout: the job continues after `timeout` seconds.
             JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
             JobFailed: with `check`, the job has failed; the error holds the diagnosis.
@@ -210,7 +204,6 @@ class Run:
             raise self._failure(phase)
         return phase
 
-    @check_arguments
     def execute(
         self, command: list[str], *, pod: str | None = None, rank: int | None = None
     ) -> subprocess.CompletedProcess[bytes]:
@@ -228,7 +221,6 @@ class Run:
 
         return capture(_require_live(self._reader), command, pod=pod, rank=rank)
 
-    @check_arguments
     def stop(self, *, timeout: float = STOP_TIMEOUT) -> Path | None:
         """Stop the job, remove it and return the folder of its archive, which this Run reads from then on."""
         from kfjob.api.lifecycle.stop import stop
@@ -239,7 +231,6 @@ class Run:
             self._reader = ArchiveReader(folder, reader.target)
         return folder
 
-    @check_arguments
     def scale(self, nodes: int) -> None:
         """Change the number of nodes of an elastic job while it runs.
 
@@ -252,7 +243,6 @@ class Run:
         reader = _require_live(self._reader)
         scale(reader.target, self.name, nodes, uid=reader.ref.uid)
 
-    @check_arguments
     def suspend(self, *, timeout: float = STOP_TIMEOUT) -> None:
         """Remove the job's pods until `resume`; their logs go to the archive first.
 
@@ -265,7 +255,6 @@ class Run:
         reader = _require_live(self._reader)
         suspend(reader.target, self.name, timeout=timeout, uid=reader.ref.uid)
 
-    @check_arguments
     def resume(self) -> None:
         """Create the pods of a suspended job again.
 
@@ -277,7 +266,6 @@ class Run:
         reader = _require_live(self._reader)
         resume(reader.target, self.name, uid=reader.ref.uid)
 
-    @check_arguments
     def relaunch(
         self,
         *,
@@ -297,11 +285,13 @@ class Run:
 
         Raises:
             SpecError: the changed spec has problems; the job was not stopped.
-            UsageError: `start` does not fit the job; the job was not stopped.
+            UsageError: `start` does not fit the job, or `avoid_nodes` is a text; the job was not stopped.
         """
         from kfjob.api.lifecycle.relaunch import relaunch
         from kfjob.api.lifecycle.spec_change import SpecChange
 
+        if isinstance(avoid_nodes, str):  # its letters would be names of nodes
+            raise UsageError("`avoid_nodes` is not a list", hint=f"write `avoid_nodes={[avoid_nodes]}`")
         uid, target = self._reader.ref.uid, self._reader.target
         assignments = tuple(f"{field}={json.dumps(value)}" for field, value in (changes or {}).items())
         begin = "" if start is None else str(start)

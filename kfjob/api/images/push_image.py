@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.api.arguments import check_arguments
 from kfjob.api.images.build import (
     CONTENT_LABEL,
     OCI_PREFIX,
@@ -77,7 +76,6 @@ class Listener(Struct, frozen=True, kw_only=True):
     progress: ReportProgress = ignore_progress  # of the upload
 
 
-@check_arguments
 def push_image(spec: ImageSpec) -> ImageRef:
     """Build and push an image, and return its reference with the digest.
 

@@ -8,7 +8,6 @@ from copy import deepcopy
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kfjob.api.arguments import check_arguments
 from kfjob.api.planning import plan_job
 from kfjob.api.settings import load_current_settings
 from kfjob.api.target import make_target
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 _MODEL = "KubeflowOrgV1PyTorchJob"
 
 
-@check_arguments
 def to_pytorchjob(spec: JobSpec, *, namespace: str | None = None, launch: str | None = None) -> KubeflowOrgV1PyTorchJob:
     """Return the PyTorchJob that `submit` would create, as a model of the SDK.
 
@@ -49,7 +47,6 @@ def to_pytorchjob(spec: JobSpec, *, namespace: str | None = None, launch: str | 
     return to_model(compile_pytorchjob(plan))
 
 
-@check_arguments
 def from_pytorchjob(job: KubeflowOrgV1PyTorchJob | JsonMapping, *, notify: Notify = ignore_notice) -> JobSpec:
     """Return the spec of a PyTorchJob: a model of the SDK, or a manifest as a mapping.
 
