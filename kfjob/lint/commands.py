@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from kfjob.base.shells import find_scripts
-from kfjob.base.text import plural
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.plan.agent import operator_environment
@@ -117,22 +116,6 @@ def unknown_variable(job: Job) -> Iterator[Violation]:
             yield Violation(
                 path=job.program_field, message=f"the program gets `$({name})` as text: no variable has this name", hint=hint
             )
-
-
-@rule("accelerate-config", "warning", local=True)
-def accelerate_config(job: Job) -> Iterator[Violation]:
-    """The number of processes of `accelerate launch` is in the spec.
-
-    kfjob starts it once on each node with `--num_machines` and `--num_processes`, which replace the numbers in a config file.
-    """
-    if job.plan.launcher != "accelerate":
-        return
-    options = split_program(job.spec.command or (), "accelerate").options
-    if any(option.partition("=")[0].replace("-", "_") == "__config_file" for option in options):
-        nodes, processes = job.spec.nodes, job.plan.processes_per_node
-        message = f"the numbers in the config file are not used: {plural(nodes, 'node')} with {processes} processes each"
-        hint = "`kfjob import accelerate CONFIG SCRIPT` makes a spec of both; or set `nodes` and `processes_per_node`"
-        yield Violation(path=job.program_field, message=message, hint=hint)
 
 
 def _list_plain_words(job: Job) -> list[str]:

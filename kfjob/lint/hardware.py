@@ -203,21 +203,3 @@ def shared_memory(job: Job) -> Iterator[Violation]:
                 hint = "mount a volume `emptyDir: {medium: Memory}` at /dev/shm"
             yield Violation(path=path, message="the pods have 64 MiB of shared memory", hint=hint)
             return
-
-
-@rule("shared-memory-size", "warning")
-def shared_memory_size(job: Job) -> Iterator[Violation]:
-    """The shared memory is smaller than the pod's memory.
-
-    Data in shared memory counts as memory of the pod. If the volume is as large as the limit, the pod is killed (OOMKilled)
-    before the volume is full.
-    """
-    memory, shared = job.plan.resources.memory, job.plan.shared_memory
-    if memory and shared and parse_quantity(shared) >= parse_quantity(memory):
-        yield Violation(
-            path="shared_memory",
-            message=f"a pod has {shared} of shared memory, but {memory} of memory",
-            hint="remove `shared_memory`: the default is half of the memory"
-            if not job.is_user_manifest
-            else "lower its `sizeLimit`",
-        )

@@ -31,45 +31,24 @@ def unreliable_policy(job: Job) -> Iterator[Violation]:
     """A job does not depend on the operator's deadline and back-off limit.
 
     The operator checks `activeDeadlineSeconds` only when another event of the job arrives, and `backoffLimit` counts only
-    restarts of running pods. Up to v1.9.3 both delete all pods and their logs, with every `cleanPodPolicy`; v1.9.4 follows
-    `cleanPodPolicy`. `kfjob wait`, `watch` and `submit --follow` enforce the limits of `watchdog` and archive the logs first.
+    restarts of running pods. Up to v1.9.3 both delete all pods and their logs, with every `cleanPodPolicy`. v1.9.4
+    (kubeflow/trainer#3419) follows `cleanPodPolicy`: with `None`, the default, the running pods stay and hold their GPUs, and
+    `Running` keeps only the pods that have ended, with their logs. `kfjob wait`, `watch` and `submit --follow` enforce the
+    limits of `watchdog` and archive the logs first.
     """
     watchdog = job.spec.watchdog
     policy = job.manifest["spec"].get("runPolicy") or {}
-    for key, field, limit, hint in (
-        (
-            "activeDeadlineSeconds",
-            "run.deadline",
-            watchdog.deadline,
-            "set `watchdog: {deadline: …}` to a little less, and run `kfjob wait`",
-        ),
-        ("backoffLimit", "run.backoff_limit", watchdog.crashes, "set `watchdog: {crashes: …}`, and run `kfjob wait`"),
+    keeps_pods = (policy.get("cleanPodPolicy") or "None") == "None"
+    for key, field, limit, setting in (
+        ("activeDeadlineSeconds", "run.deadline", watchdog.deadline, "`watchdog: {deadline: …}` to a little less"),
+        ("backoffLimit", "run.backoff_limit", watchdog.crashes, "`watchdog: {crashes: …}`"),
     ):
-        if policy.get(key) is not None and limit is None:
-            yield Violation(
-                path=field, message=f"the operator's `{key}` acts late or never, and can delete the logs", hint=hint
-            )
-
-
-@rule("limit-keeps-pods", "warning", kind=KIND)
-def limit_keeps_pods(job: Job) -> Iterator[Violation]:
-    """A job with a limit of the operator deletes its running pods when it fails.
-
-    Since v1.9.4 (kubeflow/trainer#3419) the operator follows `cleanPodPolicy` when a job exceeds `activeDeadlineSeconds` or
-    `backoffLimit`. With `None`, the default, the job is Failed, but its running pods stay and hold their GPUs. `Running`
-    deletes these pods and keeps the pods that have ended, with their logs.
-    """
-    policy = job.manifest["spec"].get("runPolicy") or {}
-    limits = {"activeDeadlineSeconds": "run.deadline", "backoffLimit": "run.backoff_limit"}
-    if (policy.get("cleanPodPolicy") or "None") != "None":
-        return
-    for key, field in limits.items():
-        if policy.get(key) is not None:
-            yield Violation(
-                path=field,
-                message=f"when `{key}` ends the job, operator v1.9.4 leaves the running pods, which hold their GPUs",
-                hint="set `run.clean_pods: Running`",
-            )
+        if policy.get(key) is None or (limit is not None and not keeps_pods):
+            continue
+        effect = "leaves the running pods, which hold their GPUs" if keeps_pods else "can delete the logs"
+        settings = ["`run.clean_pods: Running`"] * keeps_pods + [f"{setting}, and run `kfjob wait`"] * (limit is None)
+        message = f"the operator's `{key}` acts late or never, and {effect}"
+        yield Violation(path=field, message=message, hint=f"set {' and '.join(settings)}")
 
 
 @rule("exit-code-policy", "warning", kind=KIND)

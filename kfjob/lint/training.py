@@ -4,29 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 
 from kfjob.base.text import plural
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
-from kfjob.trainspec.defaults import Device, choose_defaults
 from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_final_lr
-
-_CONFIGURATIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "allenai/c4": "en",
-        "Salesforce/wikitext": "wikitext-103-raw-v1",
-        "wikimedia/wikipedia": "20231101.en",
-        "openai/gsm8k": "main",
-        "nyu-mll/glue": "sst2",
-        "abisee/cnn_dailymail": "3.0.0",
-        "oscar-corpus/OSCAR-2301": "en",
-        "uonlp/CulturaX": "en",
-        "cais/mmlu": "all",
-    }
-)
-"""A configuration of each data set that has no default one."""
 
 
 def _world_sizes(job: Job) -> tuple[int, ...]:
@@ -105,23 +88,10 @@ def hub_tokenizer(job: Job) -> Iterator[Violation]:
         yield Violation(path="train.data", message=message, hint="set `train.tokenizer` to a folder with tokenizer.json")
 
 
-@rule("hub-config", "error", local=True)
-def hub_config(job: Job) -> Iterator[Violation]:
-    """A data set on the hub that has several configurations is used with one of them.
-
-    `datasets` ends with `Config name is missing`. kfjob knows some data sets that have no default configuration.
-    """
-    train = job.spec.train
-    if train and train.data in _CONFIGURATIONS and not train.data_config:
-        example = _CONFIGURATIONS[train.data]
-        message = f"the data set `{train.data}` has several configurations, and `data_config` names none"
-        yield Violation(path="train.data", message=message, hint=f"for example `train.data_config: {example}`")
-
-
 def _is_on_hub(train: TrainSpec) -> bool:
     """Return whether `data` is surely a data set on the hub; a relative folder can have the same form."""
     is_name = re.fullmatch(r"[\w.-]+/[\w.-]+", train.data) is not None and train.data[0] != "."
-    return is_name and (train.data in _CONFIGURATIONS or bool(train.data_config or train.data_revision))
+    return is_name and bool(train.data_config or train.data_revision)
 
 
 @rule("lanes", "warning", local=True)
@@ -179,24 +149,6 @@ def constant_rate(job: Job) -> Iterator[Violation]:
     if train and train.schedule in ("cosine", "linear", "exponential", "wsd") and resolve_final_lr(train) == train.lr:
         message = f"`min_lr` and `lr` are both {train.lr:g}, so the learning rate does not decay"
         yield Violation(path="train.min_lr", message=message, hint="lower `min_lr`, or set `schedule: constant`")
-
-
-@rule("eager-fp8", "note", local=True)
-def eager_fp8(job: Job) -> Iterator[Violation]:
-    """A job with `precision: fp8` compiles its layers.
-
-    torchao casts and scales both factors of every product. Only a compiler joins these operations with others; without it they
-    cost more than the faster product saves (torchao's float8 page says so).
-    """
-    train = job.spec.train
-    if train and train.precision == "fp8" and not _compiles(train):
-        hint = "set `compile: true`, or use `precision: bf16`"
-        yield Violation(path="train.precision", message="`precision: fp8` without `compile` is slow", hint=hint)
-
-
-def _compiles(train: TrainSpec) -> bool:
-    """Return whether layers are compiled on a GPU."""
-    return bool(choose_defaults(train, Device(kind="cuda"), world_size=1, local_world_size=1).spec.compile)
 
 
 @rule("adapters-of-new-weights", "warning", local=True)

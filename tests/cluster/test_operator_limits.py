@@ -15,7 +15,7 @@ FIRST_FAILS = "import os, sys, time; 'worker-0' in os.uname().nodename and sys.e
 
 @pytest.mark.parametrize(("policy", "phases"), [("None", ["Running", "Running"]), ("Running", []), ("All", [])])
 def test_backoff_limit_follows_the_clean_pod_policy(space: Space, name: str, policy: str, phases: list[str]):
-    """The lint rule `limit-keeps-pods` says so. The pod that fails is Running, too: the kubelet restarts its container."""
+    """The lint rule `unreliable-policy` says so. The pod that fails is Running, too: the kubelet restarts its container."""
     command = ["python3", "-c", FIRST_FAILS]
     run = {"backoff_limit": 1, "clean_pods": policy}
     plan = space.plan(name, command, nodes=2, restarts={"policy": "OnFailure"}, run=run, pod={"grace": 1})

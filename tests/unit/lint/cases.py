@@ -269,10 +269,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             },
         ],
     ),
-    "shared-memory-size": (
-        [({"shared_memory": "64Gi", "resources": {"memory": "32Gi"}}, "shared_memory", "64Gi of shared memory")],
-        [{"resources": {"memory": "32Gi"}}, {"shared_memory": "64Gi"}],
-    ),
     "parameter-memory": (
         [
             (
@@ -441,10 +437,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             train(data="me/corpus", data_config="en", model="me/model"),
         ],
     ),
-    "hub-config": (
-        [(train(data="allenai/c4", tokenizer="/t"), "train.data", "has several configurations")],
-        [train(data="allenai/c4", data_config="en", tokenizer="/t"), train(data="me/corpus", tokenizer="/t")],
-    ),
     "lanes": (
         [
             (train(lanes=7), "train.lanes", "7 lanes cannot be divided among 2 ranks"),
@@ -470,24 +462,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             (train(lr=1e-4, min_lr=1e-4, schedule="linear"), "train.min_lr", "both 0.0001"),
         ],
         [train(lr=2e-5), train(lr=2e-5, min_lr=2e-6), train(lr=2e-5, min_lr=2e-5, schedule="constant")],
-    ),
-    "accelerate-config": (
-        [
-            (
-                {"launcher": "accelerate", "command": "--config_file two.yaml train.py", "processes_per_node": 1},
-                "command",
-                "the numbers in the config file are not used: 2 nodes with 1 processes each",
-            ),
-            ({"launcher": "accelerate", "command": "--config-file=two.yaml train.py"}, "command", "are not used"),
-        ],
-        [{"launcher": "accelerate", "command": "train.py --config_file a"}, {"command": "torchrun train.py --config_file a"}],
-    ),
-    "eager-fp8": (
-        [
-            (train(precision="fp8", compile=False), "train.precision", "`precision: fp8` without `compile` is slow"),
-            (train(precision="fp8", context_parallel=2), "train.precision", "without `compile` is slow"),
-        ],
-        [train(precision="fp8"), train(precision="bf16", compile=False)],
     ),
     "adapters-of-new-weights": (
         [(train(lora={}), "train.model", "has new random weights, which `lora` freezes")],
@@ -557,17 +531,20 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "unreliable-policy": (
         [
-            ({"run": {"deadline": "1h"}}, "run.deadline", "`activeDeadlineSeconds` acts late"),
-            ({"run": {"backoff_limit": 3}}, "run.backoff_limit", "`backoffLimit` acts late"),
+            ({"run": {"deadline": "1h"}}, "run.deadline", "`activeDeadlineSeconds` acts late or never, and leaves the running"),
+            (
+                {"run": {"backoff_limit": 3, "clean_pods": "All"}},
+                "run.backoff_limit",
+                "`backoffLimit` acts late or never, and can",
+            ),
+            ({"run": {"backoff_limit": 3}, "watchdog": {"crashes": 3}}, "run.backoff_limit", "which hold their GPUs"),
         ],
-        [{}, {"run": {"ttl": "1d"}}],
-    ),
-    "limit-keeps-pods": (
         [
-            ({"run": {"deadline": "1h"}}, "run.deadline", "leaves the running pods, which hold their GPUs"),
-            ({"run": {"backoff_limit": 3}, "watchdog": {"crashes": 3}}, "run.backoff_limit", "`backoffLimit` ends the job"),
+            {},
+            {"run": {"ttl": "1d"}},
+            {"run": {"deadline": "1h", "clean_pods": "Running"}, "watchdog": {"deadline": "50m"}},
+            {"run": {"backoff_limit": 3, "clean_pods": "All"}, "watchdog": {"crashes": 3}},
         ],
-        [{}, {"run": {"deadline": "1h", "clean_pods": "Running"}}, {"run": {"backoff_limit": 3, "clean_pods": "All"}}],
     ),
     "exit-code-policy": (
         [({"restarts": {"policy": "ExitCode"}}, "restarts.policy", "torchrun always returns 1")],
