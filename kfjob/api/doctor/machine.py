@@ -19,7 +19,6 @@ from kfjob.base.text import plural
 from kfjob.base.units import GIB, format_gib
 from kfjob.image.build.engines import BUILDERS
 
-OLDEST_PYTHON = (3, 11)
 DISK_WARN, DISK_FAIL = 10 * GIB, GIB
 INSTALL_TRAINER = "scripts/env trainer (in a checkout), or pip install 'PATH[trainer]' (PATH: a checkout or a kfjob wheel)"
 
@@ -34,18 +33,6 @@ class Machine(Struct, frozen=True, kw_only=True):
         """Return the path of a program from the folder of this Python, then from PATH."""
         path = os.pathsep.join([str(Path(sys.executable).parent), self.environ.get("PATH", os.defpath)])
         return shutil.which(name, path=path)
-
-
-def check_python(_: Machine) -> Iterator[Finding]:
-    """Check the version of the interpreter that runs kfjob."""
-    message = f"{sys.version.split()[0]} at {sys.executable}"
-    is_supported = sys.version_info >= OLDEST_PYTHON
-    yield ok("python", message) if is_supported else fail("python", message, "install Python 3.11 or newer")
-
-
-def check_kfjob(_: Machine) -> Iterator[Finding]:
-    """Report the version and folder of kfjob."""
-    yield ok("kfjob", f"{metadata.version('kfjob')} at {Path(__file__).parents[2]}")
 
 
 def check_torch(machine: Machine) -> Iterator[Finding]:
@@ -147,8 +134,6 @@ def check_builder(machine: Machine) -> Iterator[Finding]:
 
 
 CHECKS: Checks[Machine] = {
-    "python": check_python,
-    "kfjob": check_kfjob,
     "torch": check_torch,
     "deepspeed": check_deepspeed,
     "etcd": check_etcd,
