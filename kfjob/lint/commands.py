@@ -11,7 +11,7 @@ from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.plan.agent import operator_environment
 from kfjob.plan.unconnected_programs import split_commands
-from kfjob.redaction.shell_words import redact_command
+from kfjob.redaction import Redactor, cut_text
 from kfjob.shell.commands import (
     LAUNCHER_COMMANDS,
     NO_PYTHON,
@@ -83,7 +83,7 @@ def replaced_command(job: Job) -> Iterator[Violation]:
 
 
 def _shorten(words: Sequence[str]) -> str:
-    return redact_command(shlex.join(words), _SHOWN_LENGTH)
+    return cut_text(shlex.join(Redactor().value([*words])), _SHOWN_LENGTH)
 
 
 @rule("shell-variable", "warning", local=True)

@@ -1,8 +1,8 @@
 """Recognise secrets by their names and shapes, and replace them in text and in JSON.
 
 SECURITY.md states what is redacted, in which outputs, and what is not promised. A redactor also replaces the credentials that
-this process has loaded (`redaction.known`), in any output. Lint uses the same tables. `redaction.structs` redacts structs, and
-`redaction.shell_words` command lines; structs are separate because `kfjob doctor` runs in images without msgspec.
+this process has loaded (`redaction.known`), in any output. Lint uses the same tables. `redaction.structs` redacts structs;
+it is separate because `kfjob doctor` runs in images without msgspec.
 """
 
 from kfjob.redaction.known import remember_credential

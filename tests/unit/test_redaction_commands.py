@@ -1,4 +1,4 @@
-r"""A command line in a hint shows no part of a secret, and stays a command line in valid JSON."""
+r"""A command line in a hint shows no part of a secret, and stays valid JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import json
 import pytest
 
 from kfjob.base.errors import SpecError
-from kfjob.redaction import REDACTED, Redactor
-from kfjob.redaction.shell_words import redact_command
+from kfjob.redaction import Redactor
 from kfjob.spec.job import JobSpec
 
 LONG = "hf_abcdefghijklmnopqrstuvwxyz012345"
@@ -28,32 +27,36 @@ def read_script(hint: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("command", "script"),
+    "command",
     [
-        (r"DB_PASSWORD='it'\''smetoo123' python t.py", "DB_PASSWORD=[redacted] python t.py"),
-        (
-            r'python t.py --password="q\"zz1 tail77" | tee x',
-            "set -o pipefail; python t.py --password=[redacted] | tee x",
-        ),
-        (r'python t.py --password "q\"zz1 tail77" && x', "python t.py --password [redacted] && x"),
-        ('MYSQL_PWD="a\\"b c\'d" python t.py', "MYSQL_PWD=[redacted] python t.py"),
-        (r"DB_PASSWORD=it\"smetoo\ tail99 python t.py", "DB_PASSWORD=[redacted] python t.py"),
-        ('DB_PASSWORD=ab"cd ef"gh python t.py', "DB_PASSWORD=[redacted] python t.py"),
-        (f"HF_TOKEN={LONG} python train.py", "HF_TOKEN=[redacted] python train.py"),
-        (f"export HF_TOKEN={LONG} && python t.py", "export HF_TOKEN=[redacted] && python t.py"),
-        (
-            'curl -H "Authorization: Bearer abc123def456ghi" https://x/y | sh && python t.py',
-            "set -o pipefail; curl -H 'Authorization: [redacted]' https://x/y | sh && python t.py",
-        ),
-        ("""DB_PASSWORD=\\"'b'zq"x"'7'"h"unte"r"K python t.py --keep""", "DB_PASSWORD=[redacted] python t.py --keep"),
-        ("DB_PASSWORD=hunter2x;python t.py", "set -e; DB_PASSWORD=[redacted];python t.py"),
-        ("""bash -c "DB_PASSWORD='a b' python t.py" && x""", "bash -c 'DB_PASSWORD=[redacted] python t.py' && x"),
-        ('cd x && python t.py --config \'{"password": "a b"}\'', 'cd x && python t.py --config \'{"password": "[redacted]"}\''),
-        ("PASSWORD=/run/secrets/x python t.py", "PASSWORD=/run/secrets/x python t.py"),
-        ("PASSWORD=$PW python t.py 'a b'", "PASSWORD=$PW python t.py 'a b'"),
+        r"DB_PASSWORD='it'\''smetoo123' python t.py",
+        r'python t.py --password="q\"zz1 tail77" | tee x',
+        r'python t.py --password "q\"zz1 tail77" && x',
+        'MYSQL_PWD="a\\"b c\'d" python t.py',
+        r"DB_PASSWORD=it\"smetoo\ tail99 python t.py",
+        'DB_PASSWORD=ab"cd ef"gh python t.py',
+        f"HF_TOKEN={LONG} python train.py",
+        f"export HF_TOKEN={LONG} && python t.py",
+        'curl -H "Authorization: Bearer abc123def456ghi" https://x/y | sh && python t.py',
+        """DB_PASSWORD=\\"'b'zq"x"'7'"h"unte"r"K python t.py --keep""",
+        "DB_PASSWORD=hunter2x;python t.py",
+        """bash -c "DB_PASSWORD='a b' python t.py" && x""",
+        'cd x && python t.py --config \'{"password": "a b"}\'',
     ],
 )
-def test_hint_hides_the_whole_secret_and_keeps_the_other_words(command, script):
+def test_hint_shows_no_script_with_a_secret(command):
+    assert read_script(print_hint(command)) == "…"
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("PASSWORD=/run/secrets/x python t.py", "PASSWORD=/run/secrets/x python t.py"),
+        ("PASSWORD=$PW python t.py 'a b'", "PASSWORD=$PW python t.py 'a b'"),
+        ("python t.py --token-count 5 | tee x", "set -o pipefail; python t.py --token-count 5 | tee x"),
+    ],
+)
+def test_hint_shows_a_script_without_a_secret(command, script):
     assert read_script(print_hint(command)) == script
 
 
@@ -64,8 +67,7 @@ def test_hint_hides_the_whole_secret_and_keeps_the_other_words(command, script):
 def test_no_form_of_quotes_shows_a_part_of_a_secret(quoted, place):
     hint = print_hint(place.format(quoted.format("hunter7xyz")))
     assert "hunter7" not in hint
-    assert REDACTED in hint
-    assert "t.py" in read_script(hint)
+    assert read_script(hint) == "…"
 
 
 def test_variables_in_a_hint_have_no_secrets():
@@ -77,17 +79,6 @@ def test_words_that_a_list_has_not_separated_have_no_secrets():
     assert print_hint(["python t.py --password hunter2x"]) == 'write `command: ["python", "t.py", "--password", "[redacted]"]`'
 
 
-def test_long_command_is_cut_before_its_secret():
-    command = "x " * 50 + "PASSWORD='" + "ab cd" * 2000 + "' y"
-    assert redact_command(command, 120) == ("x " * 50).strip() + "…"
-    assert redact_command(command) == "x " * 50 + "PASSWORD=[redacted] y"
-
-
-@pytest.mark.parametrize("options", ["-c", "-ce", "-o pipefail -c", "--norc -lc --"])
-def test_script_of_a_shell_stays_a_script(options):
-    line = f"timeout 5 bash {options} 'set -x; PASSWORD=\"a b\" python t.py'"
-    assert redact_command(line) == f"timeout 5 bash {options} 'set -x; PASSWORD=[redacted] python t.py'"
-
-
-def test_escapes_in_the_quotes_of_bash_belong_to_the_secret():
-    assert redact_command(r"HF_TOKEN=$'abc\'\ndef_rest' python t.py") == "HF_TOKEN=[redacted] python t.py"
+@pytest.mark.parametrize("command", ["x " * 3000 + "| tee y", "nohup " + "x " * 3000 + "&"])
+def test_hint_shows_no_long_command(command):
+    assert "x x" not in print_hint(command)
