@@ -7,7 +7,7 @@ import click
 from kfjob.cli.completion import LIVE_JOB
 from kfjob.cli.lifecycle import timeout_option
 from kfjob.cli.options import Settings, target_options
-from kfjob.cli.parameter_types import Count
+from kfjob.cli.parameter_types import POSITIVE
 
 
 @click.command()
@@ -42,7 +42,7 @@ def resume(*, job: str, settings: Settings) -> None:
 
 @click.command()
 @click.argument("job", type=LIVE_JOB)
-@click.argument("nodes", type=Count(1))
+@click.argument("nodes", type=POSITIVE)
 @target_options
 def scale(*, job: str, nodes: int, settings: Settings) -> None:
     """Change the number of nodes of an elastic job while it runs: `kfjob scale train 4` gives it four nodes.

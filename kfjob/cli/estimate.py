@@ -10,7 +10,6 @@ import click
 from kfjob.base.text import plural
 from kfjob.cli.options import Settings, notify, output_option, target_options
 from kfjob.cli.output import hide_secrets, print_json
-from kfjob.cli.parameter_types import Number
 from kfjob.cli.spec_options import spec_argument
 
 if TYPE_CHECKING:
@@ -20,11 +19,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @spec_argument
-@click.option("--tokens-per-second", type=Number(), metavar="N", help="Measured speed of the whole job.")
+@click.option(
+    "--tokens-per-second",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Measured speed of the whole job.",
+)
 @click.option("--job", metavar="JOB", help="Use the speed that this job shows, running or ended.")
 @click.option(
     "--mfu",
-    type=Number(1),
+    type=click.FloatRange(0, 1, min_open=True),
     metavar="SHARE",
     help="Share of the GPUs' peak FLOPs, without a measured speed. Default: 0.4.",
 )

@@ -11,14 +11,17 @@ from kfjob.cli.completion import LIVE_JOB, POD
 from kfjob.cli.open_reader import POD_PREFIX, open_live_or_archived
 from kfjob.cli.options import Settings, target_options
 from kfjob.cli.output import find_stream
-from kfjob.cli.parameter_types import Count
+from kfjob.cli.parameter_types import WHOLE
 
 
 @click.command("exec", options_metavar="[OPTIONS]")
 @click.argument("job", type=LIVE_JOB)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option(
-    "--rank", type=Count(0), metavar="N", help="The pod of this global rank. Default: the pod that prints the progress."
+    "--rank",
+    type=WHOLE,
+    metavar="N",
+    help="The pod of this global rank. Default: the pod that prints the progress.",
 )
 @click.option("--pod", metavar="POD", type=POD, help="The pod of this name.")
 @click.option("-i", "--stdin", "has_input", is_flag=True, help="Pass standard input to the command. Default in a terminal.")

@@ -12,7 +12,7 @@ from kfjob.base.text import plural
 from kfjob.cli.completion import JOB
 from kfjob.cli.options import Settings, notify, output_option, target_options
 from kfjob.cli.output import colour_states, find_width, hide_secrets, print_json, redact
-from kfjob.cli.parameter_types import Count
+from kfjob.cli.parameter_types import POSITIVE
 
 if TYPE_CHECKING:
     from kfjob.api.launches import Launch, LaunchReader
@@ -22,7 +22,7 @@ CAUSE_INDENT = "     "
 
 @click.command()
 @click.argument("job", type=JOB)
-@click.option("--last", default=20, show_default=True, type=Count(1), metavar="N", help="Number of newest launches to show.")
+@click.option("--last", default=20, show_default=True, type=POSITIVE, metavar="N", help="Number of newest launches to show.")
 @output_option("table", "json")
 @target_options
 def history(*, job: str, last: int, output: str, settings: Settings) -> None:

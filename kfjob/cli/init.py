@@ -13,7 +13,7 @@ import click
 from kfjob.base.errors import KfjobError, UsageError
 from kfjob.cli.completion import FILE, INSTANCE, MODEL
 from kfjob.cli.output import colour_marks, wants_colour
-from kfjob.cli.parameter_types import Count
+from kfjob.cli.parameter_types import POSITIVE, WHOLE
 
 DEFAULT_NAME = "train"
 """The name of a job that gets no other."""
@@ -23,9 +23,9 @@ DEFAULT_NAME = "train"
 @click.argument("file", default="job.yaml", type=FILE)
 @click.option("--name", metavar="NAME", help="Name of the job.")
 @click.option("--image", metavar="IMAGE", help="Container image of the pods.")
-@click.option("--nodes", type=Count(1), metavar="N", help="Number of nodes.")
+@click.option("--nodes", type=POSITIVE, metavar="N", help="Number of nodes.")
 @click.option("--instance", metavar="TYPE", type=INSTANCE, help="Instance type of the nodes; `kfjob instances` lists them.")
-@click.option("--gpus", type=Count(0), metavar="N", help="GPUs per node, if no instance type is named.")
+@click.option("--gpus", type=WHOLE, metavar="N", help="GPUs per node, if no instance type is named.")
 @click.option("--command", metavar="COMMAND", help="Command to run, as one line. Default: the trainer of kfjob.")
 @click.option("--model", metavar="MODEL", type=MODEL, help="Model for the trainer: a preset or a directory.")
 @click.option("--data", metavar="PATH", type=FILE, help="Training data for the trainer: a file or a directory.")

@@ -19,7 +19,7 @@ from kfjob.cli.log_printer import LineFormat, LogPrinter
 from kfjob.cli.open_reader import POD_PREFIX, open_reader
 from kfjob.cli.options import Settings, collect_options, from_option, notify, output_option, target_options
 from kfjob.cli.output import open_log_output
-from kfjob.cli.parameter_types import PATTERN, SINCE, Count
+from kfjob.cli.parameter_types import PATTERN, SINCE
 from kfjob.joblog.events import TRAINING_CONTAINER
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ class FormatOptions(Struct, frozen=True, kw_only=True):
         )
 
 
+MAX_LINES = 10**9
+"""Lines of `--tail`; neither the API server nor C takes an integer of any size."""
 _TAIL_HELP = "Only the last LINES lines of each pod. --include and --exclude come first, except with --follow."
 _log_options = collect_options(
     "options",
@@ -126,7 +128,7 @@ _log_options = collect_options(
     click.option("--first-error", is_flag=True, help="Only the lines around the first error of the job."),
     click.option(
         "--tail",
-        type=Count(0),
+        type=click.IntRange(0, MAX_LINES),
         metavar="LINES",
         help=_TAIL_HELP,
     ),

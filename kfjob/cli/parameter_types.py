@@ -15,67 +15,9 @@ if TYPE_CHECKING:
     from kfjob.base.patterns import Pattern
 
 
-MAX_COUNT = 10**9
-"""Value of an option that is a number; lists, slices and sleeps of C take no integer of any size."""
 MAX_DURATION_SECONDS = 10 * 365 * 86_400
 """Duration in an option."""
 _TOO_LONG = "a duration is at most 10 years"
-
-
-class Count(click.IntRange):
-    """A whole number."""
-
-    name = "number"
-
-    def __init__(self, minimum: int, maximum: int = MAX_COUNT) -> None:
-        """Accept numbers from `minimum` to `maximum`."""
-        super().__init__(min=minimum, max=maximum)
-        self._maximum = maximum
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number. The error for another text suggests the number that it probably means."""
-        try:
-            number = int(value)
-        except ValueError:
-            self.fail(_describe_word(value, whole=True), param, ctx)
-        if number < self.min or number > self._maximum:  # type: ignore[operator]  # both ends are set
-            is_small = number < self._maximum
-            self.fail(f"`{value}` is {f'less than {self.min}' if is_small else f'more than {self._maximum}'}", param, ctx)
-        return number
-
-    def _describe_range(self) -> str:
-        if self._maximum != MAX_COUNT:
-            return super()._describe_range()
-        return f"x>={self.min}"  # in `--help`, where that maximum says nothing
-
-
-class Number(click.FloatRange):
-    """A positive number."""
-
-    name = "number"
-
-    def __init__(self, maximum: float = MAX_COUNT) -> None:
-        """Accept numbers up to `maximum`."""
-        super().__init__(min=0, min_open=True, max=maximum)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number. The error for another text suggests the number that it probably means."""
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if math.isnan(number):
-            self.fail(_describe_word(value, whole=False), param, ctx)
-        if number <= 0 or number > self.max:  # type: ignore[operator]  # both ends are set
-            self.fail(f"`{value}` is {'not more than 0' if number <= 0 else f'more than {self.max}'}", param, ctx)
-        return number
-
-    def _describe_range(self) -> str:
-        return "x>0" if self.max == MAX_COUNT else super()._describe_range()
-
-
-def _describe_word(text: str, *, whole: bool) -> str:
-    return f"`{text}` is not a {'whole ' if whole else ''}number"
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
@@ -144,3 +86,4 @@ class Expression(click.ParamType):  # type: ignore[type-arg]  # generic in newer
 
 
 DURATION, SINCE, PATTERN = Duration(), Since(), Expression()
+WHOLE, POSITIVE = click.IntRange(min=0), click.IntRange(min=1)

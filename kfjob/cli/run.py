@@ -20,7 +20,7 @@ from kfjob.cli.options import (
     target_options,
 )
 from kfjob.cli.output import hide_secrets, rewrite_messages, write_data
-from kfjob.cli.parameter_types import Count
+from kfjob.cli.parameter_types import POSITIVE, WHOLE
 from kfjob.cli.submit import submit_and_follow
 
 if TYPE_CHECKING:
@@ -33,12 +33,15 @@ _command_options = collect_options(
     "command",
     JobCommand,
     click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND..."),
-    click.option("--nodes", type=Count(1), metavar="N", help="Number of nodes. Default: that of the command, else 1."),
+    click.option("--nodes", type=POSITIVE, metavar="N", help="Number of nodes. Default: that of the command, else 1."),
     click.option(
         "--processes-per-node", metavar="N", help="Processes on each node: a number, or `auto`. Default: one per GPU, else 1."
     ),
     click.option(
-        "--gpus", type=Count(0), metavar="N", help="GPUs of each node. Default: one for each process that the command names."
+        "--gpus",
+        type=WHOLE,
+        metavar="N",
+        help="GPUs of each node. Default: one for each process that the command names.",
     ),
     click.option("--cpu", metavar="N", help="CPU cores of each node, for example `8` or `500m`."),
     click.option("--memory", metavar="SIZE", help="Memory of each node, for example `64Gi`."),

@@ -13,7 +13,7 @@ from kfjob.base.common_types import ignore_notice
 from kfjob.base.printable import encode_json
 from kfjob.cli.options import Settings, kind_option, notify, output_option, python_option, target_options
 from kfjob.cli.output import hide_secrets, print_json, write_data
-from kfjob.cli.parameter_types import Count
+from kfjob.cli.parameter_types import WHOLE
 from kfjob.cli.spec_options import spec_or_template
 from kfjob.redaction import Redactor
 
@@ -28,7 +28,12 @@ MAX_VALUE_WIDTH = 72
 @spec_or_template
 @click.option("--operator-env", is_flag=True, help="Show the environment variables that the operator adds to a pod.")
 @click.option(
-    "--node-rank", type=Count(0), default=0, show_default=True, metavar="N", help="Node rank of the pod for --operator-env."
+    "--node-rank",
+    type=WHOLE,
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Node rank of the pod for --operator-env.",
 )
 @output_option("table", "json")
 @target_options
