@@ -14,7 +14,7 @@ from kfjob.base.errors import Problem, SpecError
 from kfjob.base.file_access import OTHER_OWNER, find_foreign_access
 from kfjob.base.parsing import ParseError, parse_toml, read_document
 from kfjob.base.units import MIB
-from kfjob.objects.names import DNS_1123, MAX_LABEL
+from kfjob.objects.names import MAX_LABEL, is_dns_label
 
 FILE_NAME = "kfjob.toml"
 MAX_SETTINGS_BYTES = MIB
@@ -192,7 +192,7 @@ def _check_texts(values: Mapping[str, object], file: str | None = None) -> None:
             detail = f"it is longer than {MAX_VALUE} characters, or has control characters"
             raise SpecError([Problem(title=f"setting `{name}` is not usable", file=file, detail=detail)])
     namespace = values.get("namespace")
-    if isinstance(namespace, str) and namespace and (len(namespace) > MAX_LABEL or not DNS_1123.fullmatch(namespace)):
+    if isinstance(namespace, str) and namespace and not is_dns_label(namespace):
         title = f"`{namespace[:MAX_SHOWN]}` cannot be a namespace"
         hint = f"a namespace has small letters, digits and `-`, and at most {MAX_LABEL} characters"
         raise SpecError([Problem(title=title, file=file, hint=hint)])

@@ -91,8 +91,18 @@ def find_dns_1035_problem(name: str) -> str | None:
     return "; ".join(reasons)
 
 
+def is_dns_label(name: str) -> bool:
+    """Return whether a text can be the name of a namespace, a volume, a port or a container."""
+    return len(name) <= MAX_LABEL and DNS_1123.fullmatch(name) is not None
+
+
+def is_label_value(text: str) -> bool:
+    """Return whether a text can be the value of a label; it may be empty."""
+    return not text or (len(text) <= MAX_LABEL and LABEL_VALUE.fullmatch(text) is not None)
+
+
 def is_qualified(key: str) -> bool:
     """Return whether a text can be the key of a label, of an annotation or of a taint: `team`, `example.com/team`."""
     prefix, slash, name = key.rpartition("/")
-    is_valid_name = LABEL_VALUE.fullmatch(name) and len(name) <= MAX_LABEL
-    return bool(is_valid_name) and (not slash or (DNS_1123_SUBDOMAIN.fullmatch(prefix) is not None and len(prefix) <= MAX_NAME))
+    is_valid_name = name != "" and is_label_value(name)
+    return is_valid_name and (not slash or (DNS_1123_SUBDOMAIN.fullmatch(prefix) is not None and len(prefix) <= MAX_NAME))

@@ -146,7 +146,7 @@ Arguments = Annotated[tuple[str, ...], BeforeValidator(_split_arguments, json_sc
 
 
 def _check_dns_label(value: str) -> str:
-    if not names.DNS_1123.fullmatch(value) or len(value) > names.MAX_LABEL:
+    if not names.is_dns_label(value):
         raise field_error("dns_1123", f"`{value}` is not a DNS-1123 label (at most 63 lower-case letters, digits and `-`)")
     return value
 
@@ -189,7 +189,7 @@ AbsolutePath = Annotated[str, AfterValidator(_check_absolute_path)]
 
 
 def _check_label_value(value: str) -> str:
-    if value and (len(value) > names.MAX_LABEL or not names.LABEL_VALUE.fullmatch(value)):
+    if not names.is_label_value(value):
         raise field_error("label_value", f"`{value}` is not a valid label value (at most 63 letters, digits, `-`, `_` and `.`)")
     return value
 

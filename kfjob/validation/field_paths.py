@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -22,6 +23,16 @@ def parse_path(text: str) -> Path:
     """Return the path that a text such as `volumes.0.name` stands for."""
     parts = text.split(".") if text else ()
     return tuple(int(part) if is_whole(part) else part for part in parts)
+
+
+def list_leaves(value: Any, is_leaf: Callable[[Any], bool] = lambda _: False, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield the values in nested mappings and lists with their paths; also empty ones, and as a whole those of `is_leaf`."""
+    items = {**value} if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, list) else {}
+    if not items or is_leaf(value):
+        yield path, value
+        return
+    for key, item in items.items():
+        yield from list_leaves(item, is_leaf, (*path, key))
 
 
 class Positions(Struct, frozen=True):

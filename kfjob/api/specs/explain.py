@@ -18,6 +18,7 @@ from kfjob.plan.agent import operator_environment
 from kfjob.redaction import Redactor, collect_secrets
 from kfjob.spec.job import JobSpec
 from kfjob.trainspec.defaults import TrainerChoice, predict_choices
+from kfjob.validation.field_paths import join_path, list_leaves
 
 _OF_PODS = (
     *("image", "image_pull_policy", "image_pull_secrets", "make_pull_secret", "network_profile", "resources", "shared_memory"),
@@ -129,8 +130,8 @@ def _redact(value: Value, redactor: Redactor) -> Value:
 
 def _list_spec_values(spec: JobSpec, locate: Callable[[Iterable[Problem]], list[Problem]]) -> Iterator[Value]:
     """Yield the values that the spec sets, and the defaults of its other fields."""
-    set_paths = dict(_list_leaves(spec.model_dump(mode="json", exclude_unset=True)))
-    for path, value in _list_leaves(spec.model_dump(mode="json")):
+    set_paths = dict(_list_values(spec.model_dump(mode="json", exclude_unset=True)))
+    for path, value in _list_values(spec.model_dump(mode="json")):
         location = ""
         if path in set_paths:
             (problem,) = locate([Problem(title="", path=path)])
@@ -138,15 +139,17 @@ def _list_spec_values(spec: JobSpec, locate: Callable[[Iterable[Problem]], list[
         yield Value(path=path, value=value, origin="spec" if path in set_paths else "default", location=location)
 
 
-def _list_leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every scalar with its path. A list of words is one value, and an empty value is left out."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _list_leaves(item, f"{path}.{key}" if path else key)
-    elif isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        yield path, shlex.join(value)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _list_leaves(item, f"{path}.{index}")
-    elif value is not None:
-        yield path, str(value).lower() if isinstance(value, bool) else str(value)
+def _list_values(fields: Any) -> Iterator[tuple[str, str]]:
+    """Yield every scalar as text with its path. A list of words is one value, and an empty value is left out."""
+    for path, value in list_leaves(fields, _is_words):
+        if value not in (None, [], {}):
+            yield join_path(path), shlex.join(value) if isinstance(value, list) else format_value(value)
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def format_value(value: Any) -> str:
+    """Return a scalar as YAML has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from msgspec import Struct
 
 from kfjob.api.prepared import PreparedJob
-from kfjob.api.specs.explain import Explanation, Value, explain_spec
+from kfjob.api.specs.explain import Explanation, Value, explain_spec, format_value
 from kfjob.api.templates.template_source import PreparedTemplate
 from kfjob.base.errors import NotFound, Problem
 from kfjob.objects.containers import show_path
 from kfjob.redaction import Redactor, collect_secrets
 from kfjob.source.manifest import ManifestObject
-from kfjob.validation.field_paths import Path
+from kfjob.validation.field_paths import Path, list_leaves
 
 
 class TemplateExplanation(Struct, frozen=True, kw_only=True):
@@ -61,8 +58,9 @@ def explain_template(prepared: PreparedTemplate) -> TemplateExplanation:
         prefix = "" if item is prepared.job else f"{item.title.replace('`', '')}: "
         redactor = Redactor(collect_secrets(item.value))
         hide = item.kind == "Secret"
-        for path, value in _list_leaves(item.value, ()):
-            values.append(_explain(item, path, value, prefix=prefix, redactor=redactor, hide=hide))
+        for path, value in list_leaves(item.value):
+            if value is not None:
+                values.append(_explain(item, path, format_value(value), prefix=prefix, redactor=redactor, hide=hide))
     values += [
         Value(path=show_path(prepared.job.value, path), value=value, origin="operator", reason="its default")
         for path, value in prepared.reader.list_defaults(prepared.job.value)
@@ -94,15 +92,3 @@ def _explain(
         reason=f"{location}, value of `{name}`" if name else "",
         location=location,
     )
-
-
-def _list_leaves(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield every scalar with its path."""
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _list_leaves(item, (*path, key))
-    elif isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield from _list_leaves(item, (*path, index))
-    elif value is not None:
-        yield path, str(value).lower() if isinstance(value, bool) else str(value)

@@ -20,6 +20,7 @@ from kfjob.kinds.registry import KINDS, find_kind, find_target_kind
 from kfjob.objects.differences import differences, format_path
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
+from kfjob.validation.field_paths import join_path, list_leaves
 
 _INSTEAD: Mapping[str, Any] = MappingProxyType({"restarts.policy": "OnFailure"})
 """Values that another kind can have, and that come closest to the one it cannot have."""
@@ -94,20 +95,12 @@ def _solve(spec: JsonObject, problem: Problem) -> Iterator[Note]:
 
 
 def _explain_overrides(overrides: JsonObject, kind: JobKind) -> Iterator[Note]:
-    for path, value in _list_leaves(overrides):
+    for parts, value in list_leaves(overrides, lambda value: isinstance(value, list)):
+        path = join_path(parts)
         reason = f"left out: no field of a spec has it, and a {kind.name} has no `overrides`"
         if path.endswith(".containers") and isinstance(value, list) and len(value) > 1:
             reason += "; `pod.sidecars` has containers beside the one that trains"
         yield Note(item=_name_part(path, value), reason=reason)
-
-
-def _list_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the paths and values in nested mappings, a list as one value."""
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _list_leaves(item, f"{path}.{key}" if path else key)
-    else:
-        yield path, value
 
 
 def _name_part(path: str, value: Any) -> str:

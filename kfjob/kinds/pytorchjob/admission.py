@@ -89,7 +89,7 @@ def _find_metadata_problems(metadata: JsonMapping) -> Iterator[ManifestProblem]:
     if reason := names.find_dns_1035_problem(name):
         yield ManifestProblem(("metadata", "name"), f"`{name}` cannot be the name of a PyTorchJob: {reason}")
     namespace = metadata.get("namespace")
-    if namespace and (len(namespace) > names.MAX_LABEL or not names.DNS_1123.fullmatch(namespace)):
+    if namespace and not names.is_dns_label(namespace):
         reason = f"it may have at most {names.MAX_LABEL} lower-case letters, digits and `-`"
         title = f"`{namespace}` cannot be the name of a namespace: {reason}"
         yield ManifestProblem(("metadata", "namespace"), title)
@@ -117,7 +117,7 @@ def _find_text_problems(metadata: JsonMapping, parent: Path) -> Iterator[Manifes
                 yield ManifestProblem((*path, key), f"`{join_path((*path, key))}` must be text", "put it in quotes")
             elif not names.is_qualified(key.lower() if field == "annotations" else key):
                 yield ManifestProblem((*path, key), f"`{key}` is not a valid key of a label or an annotation", is_at_key=True)
-            elif field == "labels" and value and (len(value) > names.MAX_LABEL or not names.LABEL_VALUE.fullmatch(value)):
+            elif field == "labels" and not names.is_label_value(value):
                 title = f"`{value}` is not a valid label value (at most 63 letters, digits, `-`, `_` and `.`)"
                 yield ManifestProblem((*path, key), title)
 
