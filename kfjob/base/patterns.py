@@ -14,8 +14,6 @@ from typing import Any
 from msgspec import Struct
 
 _OTHER_SYNTAX = "kfjob uses RE2, whose syntax has no look-ahead, look-behind or back-references"
-_QUOTED = 20
-"""Characters of a pattern that an error quotes."""
 
 
 class PatternError(ValueError):
@@ -106,7 +104,7 @@ class Pattern:
         try:
             return re2.compile(self.text.encode(errors="replace"), options)
         except re2.error as err:
-            raise _explain(_describe(err), self.text) from err
+            raise _explain(err, self.text) from err
 
     def search(self, text: str) -> Match | None:
         """Return the first match anywhere in the text."""
@@ -134,44 +132,12 @@ class Pattern:
             yield Match(matched, self.names)
 
 
-def _describe(error: Exception) -> str:
-    text = error.args[0] if error.args else ""
-    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
-
-
-_SYNTAX = r"""(?xs)
-    \\Q.*?(?:\\E|\Z) | \\.                         # quoted text
-    | \[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*(?P<end>\])?  # a class of characters
-    | \( | \) | [^\\\[()]+
-    """
-"""The parts of a pattern, as far as brackets need them. Each alternative begins with another character."""
 _NAME = r"\(\?P?<([A-Za-z_]\w*)"
 
 
-def _explain(message: str, text: str) -> PatternError:
-    """Return the error for RE2's message about a pattern, with the place of a bracket that has no counterpart."""
-    opened: list[int] = []
-    extra = cut = None
-    for token in re.finditer(_SYNTAX, text):
-        if token[0].startswith("("):
-            opened.append(token.start())
-        elif token[0] == ")":
-            if opened:
-                opened.pop()
-            elif extra is None:
-                extra = token.start()
-        elif token[0].startswith("[") and not token["end"]:
-            cut = token.start()
-    names = re.findall(_NAME, text)
-    places = {
-        "missing )": (opened[0] if opened else None, "(", "is not closed", "close it with `)`"),
-        "unexpected )": (extra, ")", "closes nothing", "remove it"),
-        "missing ]": (cut, "[", "is not closed", "close it with `]`"),
-    }
-    start, bracket, fault, remedy = places.get(message.partition(":")[0], (None, "", "", ""))
-    if start is None:
-        hint = _OTHER_SYNTAX if message.startswith(("invalid perl operator", "invalid escape sequence")) else None
-        return PatternError(message, hint=hint, names=names)
-    rest = text[start : start + _QUOTED] + ("…" if len(text) > start + _QUOTED else "")
-    hint = rf"{remedy}, or write `\{bracket}` for the character itself"
-    return PatternError(f"the `{bracket}` at character {start + 1} {fault}: `{rest}`", hint=hint, names=names)
+def _explain(error: Exception, text: str) -> PatternError:
+    """Return the error for RE2's message about a pattern."""
+    message = error.args[0] if error.args else ""
+    message = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
+    hint = _OTHER_SYNTAX if message.startswith(("invalid perl operator", "invalid escape sequence")) else None
+    return PatternError(message, hint=hint, names=re.findall(_NAME, text))

@@ -14,14 +14,12 @@ SYNTAX, GROUPS = "`progress` is not a regular expression", "`progress` has neith
 @pytest.mark.parametrize(
     ("pattern", "titles", "detail"),
     [
-        (r"step (\d+ loss", [SYNTAX, GROUPS], r"the `(` at character 6 is not closed: `(\d+ loss`"),
-        (r"step (?P<step>\d+) of (\d+", [SYNTAX], r"the `(` at character 23 is not closed: `(\d+`"),
-        (r"[(] \( \Q(\E ((a) (?P<step>\d+)", [SYNTAX], r"the `(` at character 14 is not closed: `((a) (?P<step>\d+)`"),
-        (r"step \d+) loss", [SYNTAX, GROUPS], "the `)` at character 9 closes nothing: `) loss`"),
-        (r"a[b (?P<step>\d+)", [SYNTAX], r"the `[` at character 2 is not closed: `[b (?P<step>\d+)`"),
-        (r"[]a] [^]] [[:alpha:](] (?P<stp>(x", [SYNTAX, "unknown group `stp` in `progress`"], "the `(` at character 24 is"),
+        (r"step (\d+ loss", [SYNTAX, GROUPS], r"missing ): step (\d+ loss"),
+        (r"step (?P<step>\d+) of (\d+", [SYNTAX], "missing ): step"),
+        (r"step \d+) loss", [SYNTAX, GROUPS], "unexpected ): "),
+        (r"a[b (?P<step>\d+)", [SYNTAX], "missing ]: [b (?P<step>"),
+        (r"[]a] [^]] [[:alpha:](] (?P<stp>(x", [SYNTAX, "unknown group `stp` in `progress`"], "missing ): "),
         (r"(?P<step\d+)", [SYNTAX], "invalid named capture group"),
-        ("(?P<step>" + "a" * 30, [SYNTAX], "the `(` at character 1 is not closed: `(?P<step>aaaaaaaaaaa…`"),
     ],
 )
 def test_every_problem_of_a_pattern_is_reported(pattern, titles, detail):
@@ -33,9 +31,6 @@ def test_every_problem_of_a_pattern_is_reported(pattern, titles, detail):
 @pytest.mark.parametrize(
     ("pattern", "hint"),
     [
-        (r"(?P<step>\d+", r"close it with `)`, or write `\(` for the character itself"),
-        (r"(?P<step>\d+))", r"remove it, or write `\)` for the character itself"),
-        (r"(?P<step>\d+)[", r"close it with `]`, or write `\[` for the character itself"),
         (r"(?P<step>\d+)(?=a)", "kfjob uses RE2, whose syntax has no look-ahead, look-behind or back-references"),
         (r"(?P<step>\d+)\1", "kfjob uses RE2, whose syntax has no look-ahead, look-behind or back-references"),
         (r"(?P<step>\d**)", None),
@@ -59,4 +54,4 @@ def test_option_reports_all_problems_in_one_error():
     with pytest.raises(UsageError) as caught:
         refuse_pattern(r"step (\d+ loss")
     assert caught.value.title == SYNTAX
-    assert caught.value.cause == rf"the `(` at character 6 is not closed: `(\d+ loss`{chr(10)}{GROUPS}"
+    assert caught.value.cause == rf"missing ): step (\d+ loss{chr(10)}{GROUPS}"
