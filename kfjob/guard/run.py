@@ -11,7 +11,6 @@ from kfjob.api.recorded_config import read_observe_config
 from kfjob.api.target import Target
 from kfjob.base.concurrency import Task
 from kfjob.base.errors import KfjobError
-from kfjob.guard.actions import ClusterActions
 from kfjob.guard.lease import GuardLease, name_holder
 from kfjob.guard.metrics import JobCollector, serve_metrics
 from kfjob.guard.notifications import Notifier
@@ -89,10 +88,9 @@ class Guard:
 
     def _supervise(self, job: JobSnapshot) -> None:
         target = self._target.change(job_kind=job.job_kind or None)
-        actions = ClusterActions(target, self._say)
 
         def follow() -> None:
-            supervision = Supervision(target, job, actions, self.notifier, self._say, uploads=self._uploads)
+            supervision = Supervision(target, job, self.notifier, self._say, uploads=self._uploads)
             self._current[job.uid, job.name] = supervision
             supervision.run()
 

@@ -41,7 +41,6 @@ class Supervision:
         self,
         target: Target,
         job: JobSnapshot,
-        actions: Actions,
         notifier: Notifier,
         say: Callable[[str], None],
         *,
@@ -52,7 +51,7 @@ class Supervision:
         self._job = job
         self._reader = open_snapshot(self._target, job)
         self._ref = self._reader.ref
-        self._actions = actions
+        self._actions = Actions(self._target, say)
         self._notifier = notifier
         self._say = say
         self._uploads = uploads

@@ -106,7 +106,7 @@ def test_missing_library_is_reported_once_and_only_if_addresses_are_set(monkeypa
 def test_service_that_does_not_answer_delays_no_relaunch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     calls: list[str] = []
 
-    class Actions:
+    class Recorder:
         def write_decision(self, *_: Any) -> None:
             calls.append("write")
 
@@ -118,12 +118,13 @@ def test_service_that_does_not_answer_delays_no_relaunch(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(supervision, "collect_facts", lambda *_, **__: Facts(phase=JobPhase.FAILED))
     monkeypatch.setattr(supervision, "decide", lambda _: RELAUNCH)
+    monkeypatch.setattr(supervision, "Actions", lambda *_: Recorder())
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts and never answers
         log = Log()
         notifier = Notifier({"KFJOB_NOTIFY": make_address(silent.getsockname()[1], seconds=300)}, log)
         notifier.join()  # apprise is loaded
         target = Target(Settings(state=tmp_path), "kubernetes", "team")
-        watched = supervision.Supervision(target, JOB, Actions(), notifier, log)
+        watched = supervision.Supervision(target, JOB, notifier, log)
         assert watched._act(JobView(), None)
         assert calls == ["write", "relaunch"]
         assert [line for line in log.lines if "failed" in line] == []  # the sender still waits

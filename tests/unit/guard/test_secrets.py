@@ -11,7 +11,6 @@ import pytest
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.guard import facts
-from kfjob.guard.actions import ClusterActions
 from kfjob.guard.decision import decide
 from kfjob.guard.notifications import Notifier
 from kfjob.guard.supervision import Supervision
@@ -30,7 +29,7 @@ def test_decision_holds_no_secret_of_the_spec_and_no_token_of_a_log(tmp_path: Pa
     monkeypatch.setattr(facts, "describe", lambda *_, **__: f"ValueError: login with token {TOKEN} and {PASSWORD}")
     record = JobSnapshot(name="train", namespace="n", job=ENDED, uid="u", job_kind="PyTorchJob", spec=json.dumps(SPEC))
     target = Target(Settings(state=tmp_path), "kubernetes", "n")
-    watched = Supervision(target, record, ClusterActions(target, print), Notifier({}, print), print)
+    watched = Supervision(target, record, Notifier({}, print), print)
     decision = decide(facts.collect_facts(watched._reader, record, JobView(job=ENDED)))
     assert "ValueError: login with token" in decision.reason
     assert TOKEN not in str(decision)

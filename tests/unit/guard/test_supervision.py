@@ -38,7 +38,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def relaunch(tmp_path: Path) -> None:
     target = Target(Settings(state=tmp_path), "kubernetes", "n")
-    watched = supervision.Supervision(target, JOB, actions.ClusterActions(target, print), Notifier({}, print), print)
+    watched = supervision.Supervision(target, JOB, Notifier({}, print), print)
     watched._relaunch(JobView(), DECISION, "[]")
 
 
@@ -78,7 +78,7 @@ def test_relaunch_that_has_begun_is_completed_when_the_server_answers_again(call
 
 def test_view_has_the_relaunches_before_the_launch(tmp_path):
     target, job = Target(Settings(state=tmp_path), "kubernetes", "n"), replace(JOB, relaunches='[{"launch": "l0"}]')
-    watched = supervision.Supervision(target, job, actions.ClusterActions(target, print), Notifier({}, print), print)
+    watched = supervision.Supervision(target, job, Notifier({}, print), print)
     assert watched.view.relaunches == job.relaunches
 
 
@@ -91,9 +91,9 @@ def test_decision_is_written_before_pods_are_freed(tmp_path, monkeypatch):
     calls: list[str] = []
     monkeypatch.setattr(supervision, "free_survivors", partial(note, calls))
     monkeypatch.setattr(supervision.Supervision, "_complete_archive", lambda _: calls.append("archive"))
-    monkeypatch.setattr(actions.ClusterActions, "remember", lambda *_: calls.append("remember"))
+    monkeypatch.setattr(actions.Actions, "remember", lambda *_: calls.append("remember"))
     target = Target(Settings(state=tmp_path), "kubernetes", "n")
-    watched = supervision.Supervision(target, JOB, actions.ClusterActions(target, print), Notifier({}, print), print)
+    watched = supervision.Supervision(target, JOB, Notifier({}, print), print)
     watched._stop(JobView(job=ENDED), DECISION)
     assert calls == ["remember", "free", "archive"]
 
@@ -106,5 +106,5 @@ def test_launch_that_was_given_up_is_not_decided_again(tmp_path, monkeypatch):
     target = Target(Settings(state=tmp_path), "kubernetes", "n")
     given_up = replace(JOB, guard_decision="the same failure twice")
     monkeypatch.setattr(LiveReader, "snapshot", lambda _: given_up)
-    supervision.Supervision(target, JOB, actions.ClusterActions(target, print), Notifier({}, print), print).run()
+    supervision.Supervision(target, JOB, Notifier({}, print), print).run()
     assert calls == ["free", "archive"]
