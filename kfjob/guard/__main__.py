@@ -18,7 +18,7 @@ def main() -> None:
     """Leave the command that submits the job, then guard."""
     if os.fork():
         os._exit(0)
-    from kfjob.guard.machine import guard_launch
+    from kfjob.guard.run import guard_launch
 
     guard_launch(Path(sys.argv[1]), _say)
 

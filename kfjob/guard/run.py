@@ -1,14 +1,21 @@
-"""The guard's process: hold the Lease, complete what an earlier guard has begun, supervise every job with `recovery`."""
+"""The guard's processes.
+
+That of a namespace holds the Lease, completes what an earlier guard has begun, and supervises every job with `recovery`. On
+this machine each launch has its own, which `kfjob.guard.__main__` starts.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from kfjob.api.recorded_config import read_observe_config
-from kfjob.api.target import Target
+from kfjob.api.settings import load_current_settings
+from kfjob.api.target import Target, make_target
 from kfjob.base.concurrency import Task
 from kfjob.base.errors import KfjobError
 from kfjob.guard.lease import GuardLease, name_holder
@@ -98,6 +105,22 @@ class Guard:
             retry(follow, job.name, self._say)
         finally:
             self._current.pop((job.uid, job.name), None)
+
+
+def guard_launch(folder: Path, say: Callable[[str], None]) -> None:
+    """Guard the launch in a folder of the local backend until it has succeeded, is gone, was replaced or was given up."""
+    launch, name, namespace = folder.name, folder.parent.name, folder.parents[1].name
+    settings = dataclasses.replace(load_current_settings(), state=folder.parents[3], backend="local", namespace=namespace)
+    target = make_target(settings, "local")
+    notifier = Notifier(os.environ, say)
+
+    def supervise() -> None:
+        job = target.get_job(name)
+        if job.launch == launch and is_guarded(job):
+            Supervision(target, job, notifier, say).run()
+
+    retry(supervise, name, say)
+    notifier.join()
 
 
 def is_guarded(job: JobSnapshot) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kfjob.api.images.check import ImageInspector
 from kfjob.api.preflight.cluster import PreflightJob, check_cluster
 from kfjob.api.preflight.images import check_images
-from kfjob.api.preflight.machine import check_machine
+from kfjob.api.preflight.job_name import check_job_name
 from kfjob.api.preflight.result import CheckResults, Preflight
 from kfjob.api.prepared import PreparedJob, sort_problems
 from kfjob.kinds.registry import read_pod_templates
@@ -22,7 +24,7 @@ def examine(job: PreparedJob, *, inspector: ImageInspector | None = None) -> Pre
     target = job.target
     results = CheckResults(problems=list(job.findings))
     if target.capabilities.runs_on_this_machine:
-        check_machine(job, results)
+        _check_machine(job, results)
     else:
         pods = tuple(read_pod_templates(job.objects))
         preflight_job = PreflightJob(prepared=job, pods=pods, cluster=target.cluster.inventory(job.namespace))
@@ -40,3 +42,19 @@ def examine(job: PreparedJob, *, inspector: ImageInspector | None = None) -> Pre
         good=tuple(results.good),
         unchecked=tuple(results.unchecked),
     )
+
+
+def _check_machine(prepared: PreparedJob, results: CheckResults) -> None:
+    """Check the job's name, cores, GPUs, program and mounted folders, and add to the results."""
+    plan = prepared.plan
+    if check_job_name(prepared, results):
+        results.ok("names are free")
+    for requirement in prepared.target.machine.check_requirements(plan):
+        if err := requirement.problem:
+            results.error(err.title, requirement.path, detail=err.cause or "", hint=err.hint or "")
+        else:
+            results.ok(requirement.summary)
+    for index, volume in enumerate(plan.volumes):
+        if volume.host_path and not Path(volume.host_path).exists():
+            title = f"volume `{volume.name}`: `{volume.host_path}` is not on this machine"
+            results.error(title, f"volumes.{index}.host_path")
