@@ -142,7 +142,12 @@ def serve(monkeypatch: pytest.MonkeyPatch, **by_resource: object) -> None:
 
 
 def test_list(jobs, check):
-    check("list", "list", "list -o json", "list -n empty")
+    check("list", "list", "list -n empty")
+
+
+def test_list_as_json(fake, check):
+    fake.play("done", *SHORT)
+    check("list-json", "list -o json")
 
 
 def test_history(jobs, check):
@@ -150,7 +155,7 @@ def test_history(jobs, check):
 
 
 def test_compare(jobs, check):
-    check("compare", "compare train done", "compare train", "compare train done -o json")
+    check("compare", "compare train done", "compare train", "compare done restarted -o json")
 
 
 def test_status(jobs, check):
