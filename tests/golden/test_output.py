@@ -240,6 +240,7 @@ def test_submit(fake, spec, check):
     check(
         "submit", "submit job.yaml", "submit job.yaml", "submit none.yaml", "submit invalid.yaml", "submit job.yaml --code-to a"
     )
+    assert fake.calls == [("submit", "train")]
 
 
 def test_submit_follow(fake, spec, check, play):
@@ -254,6 +255,7 @@ def test_submit_dry_run(fake, spec, check):
 def test_stop_and_relaunch(jobs, check):
     commands = ("stop train", "status train", "master train", "wait train", "watch train", "relaunch train", "relaunch foreign")
     check("stop-relaunch", *commands)
+    assert jobs.calls == [("stop", "train"), ("submit", "train")]
 
 
 def test_apply(fake, spec, check):
@@ -313,7 +315,16 @@ def test_run(fake, here, check):
 
 def test_errors_of_the_command_line(fake, spec, check):
     commands = ("sbmit", "nothing", "submit", "submit job.yaml --folow", "status", "status nope", "stop nope", "relaunch nope")
-    check("errors", *commands, "wait nope", "watch nope", "list --backend slurm", "submit job.yaml --builder docker")
+    check(
+        "errors",
+        *commands,
+        "wait nope",
+        "watch nope",
+        "master nope",
+        "logs nope",
+        "list --backend slurm",
+        "submit job.yaml --builder docker",
+    )
 
 
 def test_doctor(here, check, monkeypatch):

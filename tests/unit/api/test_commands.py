@@ -22,13 +22,6 @@ def spec(tmp_path):
     return str(file)
 
 
-def test_submit_prints_only_the_name_on_stdout(fake, kfjob, spec):
-    assert kfjob("submit", spec) == 0
-    assert kfjob.out == "train\n"
-    assert "kfjob watch train" in kfjob.err
-    assert fake.calls == [("submit", "train")]
-
-
 def test_submit_as_json_has_namespace_and_backend(fake, kfjob, spec):
     assert kfjob("submit", spec, "-o", "json", "-n", "team") == 0
     result = json.loads(kfjob.out)
@@ -60,31 +53,6 @@ def test_watch_ends_with_the_job_and_a_summary(fake, kfjob):
     assert "train: Succeeded after 1m00s" in kfjob.err
     assert "master     train-worker-1 (confirmed, global rank 0)" in kfjob.err
     assert "7.9000 → 6.0000 in 20 steps" in kfjob.err
-
-
-def test_watch_as_json_prints_one_value_per_line(fake, kfjob):
-    fake.play("train", *script.SUCCEEDED, spec=script.SPEC)
-    assert kfjob("watch", "train", "-o", "json") == 0
-    values = [json.loads(text) for text in kfjob.out.splitlines()]
-    steps = [value["step"] for value in values if value["kind"] == "progress"]
-    assert steps == list(range(1, 21))
-    assert values[-1]["kind"] == "end"
-    assert values[-1]["master"]["pod"] == "train-worker-1"
-
-
-def test_failure_is_told_once(fake, kfjob):
-    fake.play("train", *script.FAILED, spec=script.SPEC)
-    assert kfjob("watch", "train") == 100
-    assert kfjob.err.count("No module named 'flash_attn'") == 1
-    assert kfjob.err.count("module `flash_attn` is not installed") == 1
-    assert kfjob.err.count("1 Worker replica(s) failed") == 1
-
-
-@pytest.mark.parametrize(("events", "code", "phase"), [(script.SUCCEEDED, 0, "Succeeded"), (script.FAILED, 100, "Failed")])
-def test_exit_code_of_wait_is_that_of_the_job(fake, kfjob, events, code, phase):
-    fake.play("train", *events)
-    assert kfjob("wait", "train") == code
-    assert kfjob.out == f"{phase}\n"
 
 
 @pytest.mark.parametrize("goal", ["running", "progress"])
@@ -189,33 +157,6 @@ def test_follow_ends_with_summary_and_diagnosis_after_a_stop_by_the_watchdog(fak
     assert f"error: job `train` was stopped: {reason}\nhint: " in kfjob.err
 
 
-def test_status_shows_pods_progress_and_master(fake, kfjob):
-    fake.play("train", *script.TRAINING, spec=script.SPEC)
-    assert kfjob("status", "train") == 0
-    rows = {row.split()[0]: row.split() for row in kfjob.out.splitlines() if row.strip()}
-    assert rows["train-worker-1"][1:4] == ["1/1", "Running", "0"]
-    assert rows["master"] == ["master", "train-worker-1", "(confirmed)"]
-    assert "step 20 · loss 6.0000 (7.9 at first)" in kfjob.out
-
-
-def test_status_as_json_has_phase_progress_and_ranks(fake, kfjob):
-    fake.play("train", *script.TRAINING, spec=script.SPEC)
-    assert kfjob("status", "train", "-o", "json") == 0
-    result = json.loads(kfjob.out)
-    assert result["phase"] == "Running"
-    assert result["progress"]["step"] == 20
-    assert [pod["ranks"] for pod in result["pods"]] == [[1], [0]]
-
-
-def test_master_prints_a_name_a_sentence_or_json(fake, kfjob):
-    fake.play("train", *script.TRAINING, spec=script.SPEC)
-    assert (kfjob("master", "train", "-o", "name"), kfjob.out) == (0, "pod/train-worker-1\n")
-    kfjob("master", "train")
-    assert "`train-worker-1` on node `node-1` (global rank 0) prints progress, confirmed" in kfjob.out
-    kfjob("master", "train", "-o", "json")
-    assert json.loads(kfjob.out)["evidence"]["kind"] == "progress line"
-
-
 def test_master_without_evidence_is_marked_as_predicted(fake, kfjob):
     fake.play("train", *script.STARTING, spec=script.SPEC)
     assert kfjob("master", "train") == 0
@@ -242,21 +183,6 @@ def test_logs_of_several_pods_are_merged_by_time_with_prefixes(fake, kfjob):
     assert kfjob.out.startswith("train-worker-1 | a\n")
 
 
-def test_logs_of_one_pod_have_no_prefix(fake, kfjob):
-    fake.play("train", *script.TRAINING, spec=script.SPEC)
-    assert kfjob("logs", "train", "--pod", "train-worker-1", "--tail", "1") == 0
-    assert "Batch 20 Loss" in kfjob.out
-    assert "|" not in kfjob.out
-    assert kfjob("logs", "train", "--master", "--tail", "1") == 0
-    assert "Batch 20 Loss" in kfjob.out
-
-
-def test_logs_of_another_jobs_pod_are_not_found(fake, kfjob):
-    fake.play("train", *script.TRAINING)
-    assert kfjob("logs", "train", "--pod", "other") == 3
-    assert "its pods: train-worker-0, train-worker-1" in kfjob.err
-
-
 def test_stop_archives_the_job_and_commands_read_the_archive(fake, kfjob, tmp_path):
     fake.play("train", *script.TRAINING, spec=script.SPEC)
     assert kfjob("stop", "train") == 0
@@ -270,16 +196,6 @@ def test_stop_archives_the_job_and_commands_read_the_archive(fake, kfjob, tmp_pa
     assert kfjob("wait", "train") == 103
     assert kfjob("status", "--from", str(folder)) == 0
     assert "Stopped" in kfjob.out
-
-
-def test_master_reads_a_folder_of_saved_logs(fake, kfjob, tmp_path):
-    logs = tmp_path / "saved"
-    logs.mkdir()
-    (logs / "train-worker-0.log").write_text("".join(f"{line.text}\n" for line in script.block(0, 1, 1)))
-    (logs / "train-worker-1.log").write_text("".join(f"{line.text}\n" for line in script.block(1, 0, 1)))
-    assert kfjob("master", "--from", str(logs)) == 0
-    assert kfjob.out.startswith("`train-worker-1` ")
-    assert kfjob("master", "--from", str(tmp_path / "none")) == 3
 
 
 def test_relaunch_stops_the_job_and_submits_the_recorded_spec(fake, kfjob):
@@ -298,49 +214,12 @@ def test_relaunch_of_a_stopped_job_reads_the_spec_from_the_archive(fake, kfjob):
     assert fake.get("train", namespace="default").spec == script.SPEC
 
 
-def test_relaunch_of_a_foreign_job_stops_nothing(fake, kfjob):
-    fake.play("train", *script.TRAINING)
-    assert kfjob("relaunch", "train") == 2
-    assert "kfjob did not submit it" in kfjob.err
-    assert fake.calls == []
-
-
-@pytest.mark.parametrize("argv", [["status"], ["master"], ["logs"], ["watch"], ["wait"], ["stop"], ["relaunch"]])
-def test_unknown_job_is_exit_code_3(fake, kfjob, argv):
-    assert kfjob(*argv, "nope") == 3
-    assert kfjob.err.startswith("error: ")
-    assert "nope" in kfjob.err
-
-
-def test_list_shows_name_and_phase(fake, kfjob):
-    fake.play("train", *script.SUCCEEDED)
-    assert kfjob("list") == 0
-    assert kfjob.out.splitlines()[1].split()[:2] == ["train", "Succeeded"]
-    kfjob("list", "-o", "json")
-    assert json.loads(kfjob.out)[0]["name"] == "train"
-
-
-def test_missing_file_unknown_command_and_unknown_option_have_exit_codes(fake, kfjob, spec):
-    assert kfjob("submit", "none.yaml") == 3
-    assert kfjob("sbmit", spec) == 2
-    assert "did you mean `submit`" in kfjob.err
-    assert kfjob("submit", spec, "--folow") == 2
-
-
 def test_submit_reads_a_spec_from_standard_input(fake, kfjob, monkeypatch):
     import io
 
     monkeypatch.setattr("sys.stdin", io.StringIO(VALID))
     assert kfjob("submit", "-") == 0
     assert kfjob.out == "train\n"
-
-
-def test_all_errors_of_a_spec_are_reported_and_nothing_is_submitted(fake, kfjob, tmp_path):
-    (tmp_path / "bad.yaml").write_text(VALID.replace("nodes: 2", "nodes: -2") + "colour: red\n")
-    assert kfjob("submit", str(tmp_path / "bad.yaml")) == 2
-    assert kfjob.err.count("error: ") == 2
-    assert ":3:8 (nodes)" in kfjob.err
-    assert fake.calls == []
 
 
 def test_missing_kubeconfig_is_exit_code_5(fake, kfjob, monkeypatch, spec, tmp_path):
