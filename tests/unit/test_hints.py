@@ -1,4 +1,7 @@
-"""Every kfjob command that a hint, a docstring, a page, an example or a manifest names exists, with its options."""
+"""Every kfjob command that a hint, a docstring, a page, an example or a manifest names exists, with its options.
+
+So does every option that a message, a hint or a help text names in backticks, or it is another program's.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import click
 import pytest
 
 from kfjob.cli.commands import kfjob
+from tests.golden.command_tree import contexts
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
@@ -61,17 +65,21 @@ def comment_commands(text: str) -> Iterator[str]:
     yield from quoted_commands("\n".join(comments))
 
 
+def list_texts(tree: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Yield the strings of a module, with X for what an f-string computes, and whether each is a docstring."""
+    nodes = list(ast.walk(tree))
+    pieces = {id(value) for node in nodes if isinstance(node, ast.JoinedStr) for value in node.values}
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(value.value) if isinstance(value, ast.Constant) else "X" for value in node.values), False
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in pieces:
+            yield node.value, id(node) in docstrings
+
+
 def module_commands(text: str) -> Iterator[str]:
     """Yield the commands in the strings and docstrings of a module."""
-    tree = ast.parse(text)
-    pieces = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            words = "".join(str(value.value) if isinstance(value, ast.Constant) else "X" for value in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in pieces:
-            words = node.value
-        else:
-            continue
+    for words, _ in list_texts(ast.parse(text)):
         yield from quoted_commands(words)
         for line in words.splitlines():
             if (name := re.match(r"\s*kfjob ([a-z-]+)( |$)", line)) and name[1] in kfjob.list_commands(click.Context(kfjob)):
@@ -138,11 +146,9 @@ def test_commands_of_every_kind_of_source_are_seen(commands: set[tuple[str, str]
 @pytest.mark.parametrize(
     "line",
     [
-        "kfjob lint",
-        "kfjob push-image --build",
+        "kfjob import nothing",
         "kfjob logs JOB other",
         "kfjob submit --dry-run=maybe",
-        "kfjob import nothing",
         "kfjob export accelerate --fast job.yaml",
     ],
 )
@@ -168,3 +174,62 @@ def test_mentions_and_placeholders_are_no_problem(line: str):
 )  # fmt: skip
 def test_commands_are_found(find, text, commands):
     assert list(find(text)) == commands
+
+
+SPAN = re.compile(r"`(--[^`\n]*)`")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*+(?:[-_][a-z0-9]+)*+(?!\\)")
+OTHER_PROGRAMS = {
+    "torchrun": "--nproc-per-node --nnodes --rdzv-endpoint --standalone --tee --redirects",
+    "accelerate": "--num_machines --num_processes --machine_rank --main_process_ip",
+    "Hydra": "--config-path --config-name",
+    "etcd": "--enable-v2",
+    "the trainer": "--epochs",
+    "a user": "--out",
+}
+"""Options of the programs that jobs run, which messages name too."""
+FOREIGN = {option for options in OTHER_PROGRAMS.values() for option in options.split()}
+OWN = {word for context in contexts() for option in context.command.params for word in (*option.opts, *option.secondary_opts)}
+
+
+def own_arguments(tree: ast.Module) -> Iterator[str]:
+    """Yield the options that a module defines with argparse."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+            yield from (word.value for word in node.args if isinstance(word, ast.Constant) and isinstance(word.value, str))
+
+
+def find_options(tree: ast.Module, *, with_docstrings: bool) -> Iterator[str]:
+    """Yield the options of the spans that begin with one; only the docstrings of commands are help texts."""
+    for text, is_docstring in list_texts(tree):
+        if with_docstrings or not is_docstring:
+            for span in SPAN.findall(text):
+                yield from OPTION.findall(span)
+
+
+@pytest.fixture(scope="module")
+def named() -> set[tuple[str, str]]:
+    """Return the modules and the options that they name."""
+    trees = {path.relative_to(ROOT / "kfjob"): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
+    of_the_trainer = {option for tree in trees.values() for option in own_arguments(tree)}
+    return {
+        (str(path), option)
+        for path, tree in trees.items()
+        for option in find_options(tree, with_docstrings=path.parts[0] == "cli")
+        if path.parts[0] != "trainer" or option not in of_the_trainer
+    }
+
+
+def test_the_options_exist(named: set[tuple[str, str]]):
+    assert [
+        f"kfjob/{module} names `{option}`" for module, option in sorted(named) if option not in OWN | FOREIGN | {"--help"}
+    ] == []
+
+
+def test_every_option_of_another_program_is_named(named: set[tuple[str, str]]):
+    assert {option for _, option in named} >= FOREIGN
+
+
+def test_options_of_messages_are_seen(named: set[tuple[str, str]]):
+    assert len({option for _, option in named if option in OWN}) > 20
+    tree = ast.parse('x = f"use `--python {a}` or `--kubeconfg`, not `x --y`"')
+    assert [*find_options(tree, with_docstrings=False)] == ["--python", "--kubeconfg"]

@@ -223,35 +223,23 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_shape_needs_no_overrides(shape):
+def test_shape_comes_back_without_overrides_and_restarts_and_in_its_order(shape):
     manifest = SHAPES[shape]
     spec, job = convert(manifest)
     assert "overrides" not in spec
     assert list_changes(manifest, job) == []
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_environment_of_a_shape_keeps_its_order(shape):
-    manifest = SHAPES[shape]
-    _, job = convert(manifest)
     for kind, names in list_variables(manifest).items():
         assert [name for name in list_variables(job)[kind] if name in names] == names
+    assert spec["restarts"]["max"] == (manifest["spec"].get("elasticPolicy") or {}).get("maxRestarts", 0)
+    assert "PET_MAX_RESTARTS" not in yaml.safe_dump(job)
+    plan = resolve(JobSpec.model_validate(spec), CONTEXT)
+    assert [p for p in lint(JobSpec.model_validate(spec), plan) if p.rule == "replaced-command"] == []
 
 
 def list_variables(job: dict[str, Any]) -> dict[str, list[str]]:
     """Return the names of the training container's variables by role."""
     containers = {kind: r["template"]["spec"]["containers"][0] for kind, r in job["spec"]["pytorchReplicaSpecs"].items()}
     return {kind: [variable["name"] for variable in container.get("env", [])] for kind, container in containers.items()}
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_shape_adds_no_restarts(shape):
-    manifest = SHAPES[shape]
-    spec, job = convert(manifest)
-    assert spec["restarts"]["max"] == (manifest["spec"].get("elasticPolicy") or {}).get("maxRestarts", 0)
-    assert "PET_MAX_RESTARTS" not in yaml.safe_dump(job)
-    plan = resolve(JobSpec.model_validate(spec), CONTEXT)
-    assert [p for p in lint(JobSpec.model_validate(spec), plan) if p.rule == "replaced-command"] == []
 
 
 def test_import_of_an_import_is_the_same_spec():
