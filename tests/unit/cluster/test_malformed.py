@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +17,10 @@ from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
 from kfjob.cluster.requests import Request
 from tests.fakes.transport import FakeStream, FakeTransport, refused, reply
+from tests.unit.cluster import recordings
 
-RECORDED = Path(__file__).parent / "recorded"
-JOB = json.loads((RECORDED / "job-running.json").read_text())
-PODS = [json.loads(file.read_text()) for file in sorted(RECORDED.glob("pod-*.json"))]
+JOB = recordings.read("job-running")
+PODS = [recordings.read(name) for name in recordings.PODS]
 for pod in PODS:
     pod["metadata"]["ownerReferences"] = [{"kind": "PyTorchJob", "uid": JOB["metadata"]["uid"]}]
 EVENT = {

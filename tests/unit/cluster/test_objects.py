@@ -1,9 +1,8 @@
-"""Objects recorded on the test cluster (API server v1.34.4, operator v1.9.3), read as facts."""
+"""Recorded objects, read as facts."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +15,9 @@ from kfjob.joblog.view.job_view import JobView
 from kfjob.kinds.base import read_conditions
 from kfjob.objects.reading import parse_time
 from tests.pytorchjobs import KIND, pod_changed, snapshot
+from tests.unit.cluster.recordings import read as recorded
 
 SECOND = 1_000_000_000
-
-
-def recorded(name: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((Path(__file__).parent / "recorded" / f"{name}.json").read_text())
-    return loaded
 
 
 @pytest.mark.parametrize(
