@@ -1,10 +1,13 @@
-"""docs/architecture.md shows the layers of the import contract and the folders that exist."""
+"""docs/architecture.md shows the layers of the import contract and the folders that exist; no import is a cycle."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import tomllib
+from graphlib import CycleError, TopologicalSorter
+
+import grimp
 
 from kfjob.objects.api_objects import DEVICE_RESOURCES
 from tests.wheels import ROOT
@@ -67,3 +70,13 @@ def test_names_of_devices_have_one_owner():
         if f'"{resource}"' in file.read_text("utf-8") or f'.{resource}"' in file.read_text("utf-8")
     }
     assert owners == {"kfjob/objects/api_objects.py"}
+
+
+def test_modules_have_no_import_cycle():
+    """Imports inside functions and those for types only count."""
+    graph = grimp.build_graph("kfjob", exclude_type_checking_imports=False)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as err:
+        raise AssertionError(" imports ".join(reversed(err.args[1]))) from None
