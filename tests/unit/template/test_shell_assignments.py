@@ -15,60 +15,44 @@ from kfjob.source.template.fill import render
 
 LITERAL = """
 export A=1 B=2; echo $B
-local A=1 B=2; echo $B
 declare A=1 B=2; echo $B
 typeset A=1 B=2; echo $B
 readonly A=1 B=2; echo $B
 A=1 B=2⏎echo $B
 f() { local A="$1" B="$2"; echo $B; }
 if B=$(cmd); then echo $B; fi
-if ! B=$(cmd); then echo $B; fi
 while B=$(cmd); do echo $B; done
-until B=1; do echo $B; done
 if a; then b; elif B=1; then echo $B; fi
 time B=1; echo $B
 printf -v B x; echo $B
 let B=3; echo $B
-let "B = 3"; echo $B
 ((B++)); echo $B
-((--B)); echo $B
 ((C=B+1, B=C)); echo $B
-((B <<= 2)); echo $B
 for ((B=0; B<2; B++)); do echo $B; done
-: $((B = 3)); echo $B
 unset B; echo $B
-unset A B; echo $B
 B[0]=1; echo $B
 B+=x; echo $B
 exec {B}>f; echo $B
 eval "B=1"; echo $B
-eval 'A=1; B=1'; echo $B
 read -r A B; echo $B
 read -aB; echo $B
-read -raB; echo $B
 printf -vB x; echo $B
 f() ( B=1; echo $B; )
-for ((A=1, B=0; B<2; A++)); do echo $B; done
 while getopts ab: B; do echo $B; done
-mapfile -t -n 2 B; echo $B
 read -r A \\⏎  B; echo $B
 mapfile -t B; echo $B
-readarray -t B < f; echo $B
 for B in 1; do echo $B; done
 select B in 1; do echo $B; done
 getopts x B; echo $B
 env B=1 sh -c 'echo $B'
-env A=2 B=1 sh -c 'echo $B'
 bash -c 'A=1; B=1; echo $B'
 cat <<E⏎x⏎E⏎A=1 B=2⏎echo $B
 sh <<'E'⏎A=1 B=2⏎echo $B⏎E
 : ${B:=1}; echo $B
 x="$(B=1; echo $B)"
-x=$(A=1 B=2; echo $B)
 x=`B=1; echo $B`
 case a in a)B=1;; esac; echo $B
 declare -n R=B; R=5; echo $B
-local B; echo $B
 export -n B; sh -c 'echo $B'
 trap 'B=1' EXIT; echo $B
 wait -n -p B; echo $B
