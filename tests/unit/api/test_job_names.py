@@ -11,7 +11,7 @@ def _jobs(fake):
         fake.play(name, *script.TRAINING, spec=script.SPEC)
 
 
-@pytest.mark.parametrize("command", ["logs", "status", "watch", "wait", "diagnose", "stop", "relaunch", "report"])
+@pytest.mark.parametrize("command", ["logs", "status", "watch", "wait", "diagnose", "stop", "relaunch", "report", "history"])
 def test_a_misspelt_name_gets_a_suggestion(kfjob, command):
     assert kfjob(command, "tiny-lama") == 3
     assert "hint: did you mean `tiny-llama`? `kfjob list` shows the jobs" in kfjob.err

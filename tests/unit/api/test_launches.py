@@ -67,11 +67,6 @@ def test_history_shows_the_newest_launches_first_of_all(launches: FakeBackend, k
     assert "2 older launches not shown: `--last 3` shows all" in kfjob.err
 
 
-def test_history_of_an_unknown_job_is_exit_code_3(launches: FakeBackend, kfjob: Shell):
-    assert kfjob("history", "trian") == 3
-    assert "did you mean `train`?" in kfjob.err
-
-
 def test_the_cause_of_a_live_launch_shows_no_secret(fake: FakeBackend, kfjob: Shell):
     spec = json.dumps(json.loads(script.SPEC) | {"env": {"DB_PASSWORD": "zq7Xsecret9pw"}})
     failure = [script.line(1, text.replace("gradient", "zq7Xsecret9pw"), 40) for text in FAILURE]

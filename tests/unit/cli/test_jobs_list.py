@@ -37,11 +37,6 @@ def test_a_row_shows_step_loss_duration_and_submitter(fake: FakeBackend, kfjob: 
     assert read_rows(kfjob)[1] == ["train", "Running", "20", "6.0000", "1m29s", "ann@laptop"]
 
 
-def test_a_job_that_has_printed_no_progress_has_dashes(fake: FakeBackend, kfjob: Shell):
-    fake.play("train", *script.STARTING)
-    assert read_rows(kfjob)[1] == ["train", "Running", "-", "-", "1m29s", "-"]
-
-
 def test_all_namespaces_are_listed_with_their_names(fake: FakeBackend, kfjob: Shell):
     for namespace in ("blue", "green"):
         fake.play("train", *script.TRAINING, namespace=namespace, launch=namespace)
