@@ -16,6 +16,7 @@ import yaml
 
 from tests.cluster.facts import Space, script, until
 from tests.cluster.guarded import (
+    Guard,
     Start,
     delete_pod,
     is_relaunching,
@@ -32,60 +33,61 @@ from tests.mock_s3 import MockS3
 from tests.receiver import Receiver
 
 
-def test_deleted_pod_is_relaunched_from_the_newest_checkpoint(space: Space, name: str, start_guard: Start, tmp_path: Path):
-    kfjob, guard = Shell(space, tmp_path), start_guard()
-    with running_job(space, name, kfjob, recovery={"retries": 2}):
-        old = read_job(space, name)["metadata"]
-        until(lambda: guard.says(f"{name}: supervises launch"))
-        with (tmp_path / "job.yaml").open("a") as spec:
-            spec.write("watchdog: {deadline: 5000}\n")
-        kfjob("apply", "job.yaml")
-        delete_pod(space, f"{name}-worker-0")
-        until(lambda: guard.says(f"replaces {old['labels']['kfjob.dev/launch']}"))
-        new = read_job(space, name)
-        assert '"deadline":5000' in new["metadata"]["annotations"]["kfjob.dev/spec"]  # changed since it was supervised
-        (entry,) = read_relaunches(new)
-        assert entry["launch"] == old["labels"]["kfjob.dev/launch"]
-        assert entry["progress"] >= 10
-        assert new["metadata"]["annotations"]["kfjob.dev/submitted-by"] == old["annotations"]["kfjob.dev/submitted-by"]
-        kfjob("wait", name, "--for", "progress", "--timeout", "120")
-        assert "Resume step-" in kfjob("logs", name, "--pod", f"{name}-worker-0")
-        ((reason, message),) = list_guard_events(space, name)
-        assert reason == "Relaunching"
-        assert f"pod `{name}-worker-0` was removed from the job" in message
-        assert "Killing" in message or "Terminating" in message  # the kubelet's event may come later
-        assert f"{name}: Running, 1 relaunch; pod `{name}-worker-0`" in kfjob("guard", "status")
-        assert f"1 relaunch, the last after step {entry['step']}: pod `{name}-worker-0`" in kfjob("status", name)
-        archived = tmp_path / "guard-state" / "archive" / space.name / name / entry["launch"] / f"{name}-worker-0"
-        lines = (archived / "pytorch.log").read_text().splitlines()  # of a pod that was gone when the job had failed
-        steps = [int(line.split()[2]) for line in lines if " step " in line]
-        assert len(steps) >= entry["step"]
-        assert steps == list(range(1, len(steps) + 1))
-        kfjob("stop", name)
+def scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
 
 
-def test_relaunch_is_notified_and_shows_in_the_metrics(space: Space, name: str, start_guard: Start, tmp_path: Path):
-    def scrape() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            text: str = answer.read().decode()
-            return text
-
+def test_deleted_pod_is_relaunched_from_the_newest_checkpoint_notified_and_counted(
+    space: Space, name: str, start_guard: Start, tmp_path: Path
+):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     labels = f'job="{name}",namespace="{space.name}"'
     with Receiver() as receiver:
         address = f"json://me:swordfish@127.0.0.1:{receiver.port}"
-        kfjob, guard = Shell(space, tmp_path), start_guard("--metrics-port", str(port), KFJOB_NOTIFY=address)
-        with running_job(space, name, kfjob, recovery={}):
-            until(lambda: f"kfjob_job_step{{{labels}}}" in scrape())
-            assert f'kfjob_job_phase{{{labels},phase="Running"}} 1.0' in scrape()
-            delete_pod(space, f"{name}-worker-0")
-            until(lambda: f"kfjob_job_relaunches{{{labels}}} 1.0" in scrape())
+        guard = start_guard("--metrics-port", str(port), KFJOB_NOTIFY=address)
+        kfjob = Shell(space, tmp_path)
+        with running_job(space, name, kfjob, recovery={"retries": 2}):
+            until(lambda: f"kfjob_job_step{{{labels}}}" in scrape(port))
+            assert f'kfjob_job_phase{{{labels},phase="Running"}} 1.0' in scrape(port)
+            check_relaunch_after_a_deleted_pod(space, name, guard, kfjob)
+            until(lambda: f"kfjob_job_relaunches{{{labels}}} 1.0" in scrape(port))
             kfjob("stop", name)
-            until(lambda: labels not in scrape())
+            until(lambda: labels not in scrape(port))
     assert [entry["title"] for entry in receiver.received] == [f"relaunch of job {name} in namespace {space.name}"]
     assert f"pod `{name}-worker-0` was removed from the job" in receiver.received[0]["message"]
     assert "swordfish" not in guard.log.read_text()
+
+
+def check_relaunch_after_a_deleted_pod(space: Space, name: str, guard: Guard, kfjob: Shell) -> None:
+    old = read_job(space, name)["metadata"]
+    until(lambda: guard.says(f"{name}: supervises launch"))
+    with (kfjob.folder / "job.yaml").open("a") as spec:
+        spec.write("watchdog: {deadline: 5000}\n")
+    kfjob("apply", "job.yaml")
+    delete_pod(space, f"{name}-worker-0")
+    until(lambda: guard.says(f"replaces {old['labels']['kfjob.dev/launch']}"))
+    new = read_job(space, name)
+    assert '"deadline":5000' in new["metadata"]["annotations"]["kfjob.dev/spec"]  # changed since it was supervised
+    (entry,) = read_relaunches(new)
+    assert entry["launch"] == old["labels"]["kfjob.dev/launch"]
+    assert entry["progress"] >= 10
+    assert new["metadata"]["annotations"]["kfjob.dev/submitted-by"] == old["annotations"]["kfjob.dev/submitted-by"]
+    kfjob("wait", name, "--for", "progress", "--timeout", "120")
+    assert "Resume step-" in kfjob("logs", name, "--pod", f"{name}-worker-0")
+    ((reason, message),) = list_guard_events(space, name)
+    assert reason == "Relaunching"
+    assert f"pod `{name}-worker-0` was removed from the job" in message
+    assert "Killing" in message or "Terminating" in message  # the kubelet's event may come later
+    assert f"{name}: Running, 1 relaunch; pod `{name}-worker-0`" in kfjob("guard", "status")
+    assert f"1 relaunch, the last after step {entry['step']}: pod `{name}-worker-0`" in kfjob("status", name)
+    archived = kfjob.folder / "guard-state" / "archive" / space.name / name / entry["launch"] / f"{name}-worker-0"
+    lines = (archived / "pytorch.log").read_text().splitlines()  # of a pod that was gone when the job had failed
+    steps = [int(line.split()[2]) for line in lines if " step " in line]
+    assert len(steps) >= entry["step"]
+    assert steps == list(range(1, len(steps) + 1))
 
 
 def test_same_exception_at_the_same_step_twice_stops_the_job(space: Space, name: str, start_guard: Start, tmp_path: Path):
@@ -117,6 +119,7 @@ def bind_token(space: Space, secret: str) -> str:
     return script("kubectl", "-n", space.name, "create", "token", "kfjob-guard", *bound)
 
 
+@pytest.mark.long  # unit/cluster/test_renewal.py renews tokens over HTTP, of a plugin and of a service account
 def test_guard_goes_on_with_a_new_token_when_its_own_is_not_valid_any_more(
     space: Space, name: str, start_guard: Start, guard_kubeconfig: Path, tmp_path: Path
 ):
@@ -173,6 +176,7 @@ def test_wait_goes_on_while_the_guard_replaces_a_job_that_stalls(space: Space, n
         assert "it has run for" in kfjob("status", name)  # of the archive
 
 
+@pytest.mark.long  # local/test_guard.py stops a real job at its deadline
 def test_limit_stops_a_job_that_nobody_follows(space: Space, name: str, start_guard: Start, tmp_path: Path):
     kfjob, guard = Shell(space, tmp_path), start_guard()
     with running_job(space, name, kfjob, recovery={}, watchdog={"deadline": 8}):
@@ -183,15 +187,9 @@ def test_limit_stops_a_job_that_nobody_follows(space: Space, name: str, start_gu
         assert "it has run for" in archive(command, name), command
 
 
-def test_command_that_follows_frees_the_survivors_unless_the_spec_keeps_them(space: Space, name: str, tmp_path: Path):
+def test_command_that_follows_frees_the_survivors(space: Space, name: str, tmp_path: Path):
     kfjob = Shell(space, tmp_path)
-    with running_job(space, name, kfjob, env={"FAIL_AT": "17"}, run={"after_failure": "keep"}):
-        kfjob("wait", name, code=100)
-        assert len(list_pods(space, name)) == 2
-        (tmp_path / "job.yaml").write_text(
-            (tmp_path / "job.yaml").read_text().replace("after_failure: keep", "after_failure: stop")
-        )
-        kfjob("submit", "job.yaml")
+    with running_job(space, name, kfjob, env={"FAIL_AT": "17"}):
         message = kfjob("wait", name, code=100)
         assert f"deleted 1 pod that still ran after the failure: `{name}-worker-1`" in message
         until(lambda: list_pods(space, name) == [f"{name}-worker-0"])

@@ -177,6 +177,13 @@ def test_wait_diagnoses_a_failed_job(fake, kfjob):
     assert cause.startswith("error: module `flash_attn` is not installed [module-not-found]\n")
 
 
+def test_wait_keeps_the_pods_of_a_failed_job_that_asks_for_it(fake, kfjob):
+    fake.play("train", *script.FAILED, spec=json.dumps({**json.loads(script.SPEC), "run": {"after_failure": "keep"}}))
+    assert kfjob("wait", "train") == 100
+    assert "deleted" not in kfjob.err
+    assert fake.calls == []
+
+
 def test_cluster_events_are_diagnosed_and_archived(fake, kfjob, tmp_path):
     quota = "Error creating: forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2"
     event = KubernetesEvent(
