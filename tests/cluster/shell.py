@@ -25,15 +25,27 @@ class Shell:
     folder: Path
     kubeconfig: str = ""  # "": the administrator's
     env: Mapping[str, str] = field(default_factory=dict)  # further variables
+    program: tuple[str, ...] = (KFJOB,)
 
     def __call__(self, *argv: str, code: int = 0) -> str:
-        env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")}
-        env |= {"KUBECONFIG": self.kubeconfig or self.space.facts.kubeconfig, "KFJOB_NAMESPACE": self.space.name}
-        env |= {"KFJOB_STATE": str(self.folder / "state"), **self.env}
-        command = [KFJOB, *argv]
-        result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False, cwd=self.folder)
+        result = subprocess.run(
+            [*self.program, *argv],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            cwd=self.folder,
+        )
         assert result.returncode == code, f"kfjob {' '.join(argv)} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result.stdout if code == 0 else result.stderr
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of a command."""
+        env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")}
+        env |= {"KUBECONFIG": self.kubeconfig or self.space.facts.kubeconfig, "KFJOB_NAMESPACE": self.space.name}
+        return env | {"KFJOB_STATE": str(self.folder / "state"), **self.env}
 
     def lacks_right(self, verb: str, resource: str) -> bool:
         """Return whether the API server denies the user of the kubeconfig a right; `resource` may be `name/subresource`."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.base.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, WaitTimeout
+from kfjob.base.errors import AlreadyExists, KfjobError, NotFound, Refused, WaitTimeout
 from kfjob.base.http import Limits, Stream
 from kfjob.cluster import requests
 from kfjob.cluster.backend import KubernetesBackend
@@ -76,48 +75,6 @@ def test_job_is_deleted_if_its_etcd_cannot_be_created(space: Space, backend: Kub
         submit(backend, space.plan(name, EXITS_ON_SIGTERM, rendezvous="etcd"))
     until(lambda: not exists(space, "pytorchjobs", name))
     assert exists(space, "services", f"{name}-etcd")
-
-
-def test_submitter_rights_are_sufficient(space: Space, name: str):
-    with space.facts.user("submitter", space.name) as submitter:
-        ref = submit(submitter, space.plan(name, EXITS_ON_SIGTERM))
-        (line, *_) = submitter.logs(ref, f"{name}-worker-0", LogRange(follow=True, limit_bytes=3))
-        assert isinstance(line, LogLine)
-        assert line.text == "up"
-        until(lambda: all_pods_run(submitter, ref))
-        assert name in {job.name for job in submitter.list(namespace=space.name)}
-        watching = submitter.watch(ref)
-        first = next(watching)
-        assert isinstance(first, JobChanged)
-        assert first.phase is JobPhase.RUNNING
-        assert apply(submitter, space.plan(name, EXITS_ON_SIGTERM, launch="1")) == ref
-        submitter.stop(ref, timeout=PATIENCE)
-        (*_, last) = watching
-        assert isinstance(last, JobChanged)
-        assert last.phase is JobPhase.STOPPED
-
-
-def test_submitter_rights_are_sufficient_for_own_etcd(space: Space, name: str):
-    with space.facts.user("submitter", space.name) as submitter:
-        ref = submit(submitter, space.plan(name, EXITS_ON_SIGTERM, rendezvous="etcd"))
-        submitter.stop(ref, timeout=PATIENCE)
-
-
-def test_error_names_the_missing_right(space: Space, name: str):
-    ref = JobRef(backend="kubernetes", namespace=space.name, name=name, uid="0b8e4a5e-7f0e-4b59-9d7e-3f1b2f6f3c11")
-    plan = space.plan(name, EXITS_ON_SIGTERM)
-    with space.facts.user("nobody", space.name) as nobody:
-        calls: dict[str, Callable[[], object]] = {
-            "create pytorchjobs.kubeflow.org": lambda: submit(nobody, plan),
-            "get pytorchjobs.kubeflow.org": lambda: nobody.get(name, namespace=space.name),
-            "list pytorchjobs.kubeflow.org": lambda: list(nobody.watch(ref)),
-            "list pods": lambda: nobody.stop(ref, timeout=1),  # before anything is deleted
-            "get pods": lambda: list(nobody.logs(ref, f"{name}-worker-0", LogRange(follow=True))),
-        }
-        for right, call in calls.items():
-            with pytest.raises(Forbidden) as caught:
-                call()
-            assert f"`kubectl auth can-i {right} -n {space.name}`" in (caught.value.hint or "")
 
 
 def test_refusal_of_the_operators_webhook(space: Space, backend: KubernetesBackend, name: str):
