@@ -23,10 +23,10 @@ SIDES = [
 ]
 
 
-@pytest.fixture(params=SIDES)
-def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Side]:
+@pytest.fixture(params=SIDES, scope="module")
+def side(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
     module = cast("_Module", importlib.import_module(f"tests.contract.{request.param}_side"))
-    with module.side(tmp_path) as ready:
+    with module.side(tmp_path_factory.mktemp("side")) as ready:
         yield ready
 
 

@@ -1,8 +1,8 @@
 """What the contract suite needs to know of one backend.
 
 A side is made by a context manager `side(folder)` in `local_side.py`, `kubernetes_side.py` or `trainjob_side.py`: it opens the
-backend, yields the Side, and on the way out stops every job that a test left behind. `folder` is an empty folder of this one
-test.
+backend, yields the Side, and on the way out stops every job that a test left behind. `folder` is an empty folder. All tests
+use the same side.
 
 The suite says what runs with tiny commands, `[python3, -c, …]` or `[torchrun, …]`; `plan` makes a JobPlan of it and adds what
 this backend cannot do without (image, a namespace, volumes that bring torch, a service account). Names are the suite's, unique
@@ -28,7 +28,7 @@ class MakePlan(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One backend, ready for one test."""
+    """One backend, ready for the tests."""
 
     backend: Backend
     again: Backend  # the same place, opened a second time: what another shell sees

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 import pytest
@@ -52,15 +53,30 @@ def stranger(side: Side, name: str) -> JobRef:
 
 
 def test_a_job_runs_to_its_end(side: Side, name: str):
-    plan = side.plan(name, COUNT, env={"COLOUR": "blue"})
+    plan = side.plan(name, COUNT, nodes=2, env={"COLOUR": "blue"})
     ref = side.submit(plan)
     assert (ref.backend, ref.namespace, ref.name, ref.launch) == (side.backend.name, side.namespace, name, plan.launch)
-    phases, snapshot = end_of(side, ref)
+    with pytest.raises(AlreadyExists):
+        side.submit_again(side.plan(name, FAIL))
+    with ThreadPoolExecutor() as threads:
+        followed = threads.submit(follow, side, ref)
+        events = list(side.backend.watch(ref))
+        check_followed_lines(followed.result(side.patience))
+    snapshot = side.again.get(name, namespace=ref.namespace)
+    check_phases(events, snapshot)
+    assert (snapshot.uid, snapshot.launch, snapshot.spec) == (ref.uid, plan.launch, plan.spec_json)
+    check_pods(side, ref, events)
+    check_ended_log(side, ref)
+    with pytest.raises(AlreadyExists):  # a job that has ended keeps its name
+        side.submit_again(side.plan(name, FAIL))
+
+
+def check_phases(events: list[StateEvent], snapshot: JobSnapshot) -> None:
+    phases = [phase for phase, _ in groupby(event.phase for event in events if isinstance(event, JobChanged))]
     assert phases in (
         [JobPhase.PENDING, JobPhase.RUNNING, JobPhase.SUCCEEDED],
         [JobPhase.RUNNING, JobPhase.SUCCEEDED],
     )
-    assert (snapshot.uid, snapshot.launch, snapshot.spec) == (ref.uid, plan.launch, plan.spec_json)
     assert snapshot.job.phase is JobPhase.SUCCEEDED
     assert snapshot.job.created is not None
     assert snapshot.job.started is not None
@@ -68,17 +84,16 @@ def test_a_job_runs_to_its_end(side: Side, name: str):
     assert snapshot.job.created <= snapshot.job.started <= snapshot.job.ended
 
 
-def test_the_pods_of_a_job(side: Side, name: str):
-    ref = side.submit(side.plan(name, COUNT, nodes=2))
+def check_pods(side: Side, ref: JobRef, events: list[StateEvent]) -> None:
     seen: dict[str, list[PodPhase]] = {}
-    for event in side.backend.watch(ref):
+    for event in events:
         if isinstance(event, PodChanged):
             seen.setdefault(event.pod, []).append(event.phase)
-    names = [side.find_pod(name, rank) for rank in range(2)]
+    names = [side.find_pod(ref.name, rank) for rank in range(2)]
     assert set(seen) == set(names)
     assert all(PodPhase.RUNNING in phases for phases in seen.values())
-    until(side, lambda: all(pod.phase.ended for pod in side.again.get(name, namespace=ref.namespace).pods))
-    pods = side.again.get(name, namespace=ref.namespace).pods
+    until(side, lambda: all(pod.phase.ended for pod in side.again.get(ref.name, namespace=ref.namespace).pods))
+    pods = side.again.get(ref.name, namespace=ref.namespace).pods
     assert [(pod.pod, pod.replica_index, pod.replica_type) for pod in pods] == [
         (names[0], 0, "Worker"),
         (names[1], 1, "Worker"),
@@ -88,10 +103,9 @@ def test_the_pods_of_a_job(side: Side, name: str):
     assert len({pod.uid for pod in pods}) == 2
 
 
-def test_the_log_of_a_job_that_has_ended(side: Side, name: str):
-    ref = side.submit(side.plan(name, COUNT))
-    end_of(side, ref)
-    lines = [line for line in side.again.logs(ref, side.find_pod(name, 0), LogRange()) if isinstance(line, LogLine)]
+def check_ended_log(side: Side, ref: JobRef) -> None:
+    pod = side.find_pod(ref.name, 0)
+    lines = [line for line in side.again.logs(ref, pod, LogRange()) if isinstance(line, LogLine)]
     assert [line.text for line in lines] == LINES
     times = [line.time or 0 for line in lines]
     assert times == sorted(times)
@@ -103,25 +117,20 @@ def test_the_log_of_a_job_that_has_ended(side: Side, name: str):
     assert texts(side, ref, since=times[3] + 1) == LINES[4:]
     assert texts(side, ref, follow=True, tail=1) == LINES[-1:]
     with pytest.raises(NotFound):
-        list(side.again.logs(ref, side.find_pod(name, 0), LogRange(previous=True)))
+        list(side.again.logs(ref, pod, LogRange(previous=True)))
     with pytest.raises(NotFound):
-        list(side.again.logs(ref, side.find_pod(name, 7), LogRange()))
+        list(side.again.logs(ref, side.find_pod(ref.name, 7), LogRange()))
 
 
-def test_a_log_is_followed_from_before_its_pod_runs_until_it_ends(side: Side, name: str):
-    ref = side.submit(side.plan(name, COUNT))
-    arrived = [(time.time_ns(), line) for line in side.backend.logs(ref, side.find_pod(name, 0), LogRange(follow=True))]
-    assert [line.text for _, line in arrived if isinstance(line, LogLine)] == LINES
-    delays = [seen - line.time for seen, line in arrived if isinstance(line, LogLine) and line.time]
-    assert min(delays) < 1e9, "lines came only after the end"
+def follow(side: Side, ref: JobRef) -> list[tuple[int, LogLine]]:
+    """Follow the log of rank 0 from before its pod runs until it ends; return the lines, and when each arrived."""
+    log = side.again.logs(ref, side.find_pod(ref.name, 0), LogRange(follow=True))
+    return [(time.time_ns(), line) for line in log if isinstance(line, LogLine)]
 
 
-def test_watching_a_job_that_has_ended(side: Side, name: str):
-    ref = side.submit(side.plan(name, FAIL))
-    end_of(side, ref)
-    events = list(side.again.watch(ref))
-    assert [event.phase for event in events if isinstance(event, JobChanged)] == [JobPhase.FAILED]
-    assert [event.pod for event in events if isinstance(event, PodChanged)] == [side.find_pod(name, 0)]
+def check_followed_lines(arrived: list[tuple[int, LogLine]]) -> None:
+    assert [line.text for _, line in arrived] == LINES
+    assert min(seen - line.time for seen, line in arrived if line.time) < 1e9, "lines came only after the end"
 
 
 def test_a_job_that_fails(side: Side, name: str):
@@ -138,6 +147,9 @@ def test_a_job_that_fails(side: Side, name: str):
         assert {"Scheduled", "Started"} <= set(of_pod)
     else:
         assert recorded == []
+    events = list(side.again.watch(ref))  # of a job that has ended
+    assert [event.phase for event in events if isinstance(event, JobChanged)] == [JobPhase.FAILED]
+    assert [event.pod for event in events if isinstance(event, PodChanged)] == [side.find_pod(name, 0)]
 
 
 def test_stopping_a_job_that_runs(side: Side, name: str):
@@ -171,17 +183,6 @@ def test_a_name_is_free_after_a_stop_and_the_next_job_is_another(side: Side, nam
         side.again.stop(first, timeout=side.patience)
     assert side.again.get(name, namespace=second.namespace).uid == second.uid
     side.backend.stop(second, timeout=side.patience)
-
-
-def test_a_name_that_is_taken(side: Side, name: str):
-    ref = side.submit(side.plan(name, COUNT))
-    with pytest.raises(AlreadyExists):
-        side.submit_again(side.plan(name, FAIL))
-    phases, snapshot = end_of(side, ref)
-    assert phases[-1] is JobPhase.SUCCEEDED
-    assert snapshot.uid == ref.uid
-    with pytest.raises(AlreadyExists):  # a job that has ended keeps its name
-        side.submit_again(side.plan(name, FAIL))
 
 
 def test_of_two_submitters_one_wins(side: Side, name: str):
