@@ -209,6 +209,7 @@ def test_relaunch_continues_a_run_that_began_from_scratch(machine: Machine, tmp_
     assert list((tmp_path / "kept").glob("earlier-step-000060*"))
 
 
+@pytest.mark.long  # test_killed_job_is_relaunched_from_its_newest_checkpoint kills the same two processes, one each
 def test_random_faults_lose_nothing():
     """The short version of the campaigns in benchmarks/README.md."""
     command = [sys.executable, "-m", "benchmarks.survival", "--faults", "4", "--seed", "3"]
