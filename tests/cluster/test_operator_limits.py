@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from kfjob.cluster import requests
+from kfjob.plan import JobPlan
 from tests.cluster.facts import Space, submit, until
 from tests.pytorchjobs import KIND
 
 FIRST_FAILS = "import os, sys, time; 'worker-0' in os.uname().nodename and sys.exit(3); time.sleep(600)"
 
 
-@pytest.mark.parametrize(("policy", "phases"), [("None", ["Running", "Running"]), ("Running", []), ("All", [])])
-def test_backoff_limit_follows_the_clean_pod_policy(space: Space, name: str, policy: str, phases: list[str]):
-    """The lint rule `unreliable-policy` says so. The pod that fails is Running, too: the kubelet restarts its container."""
+PHASES = {"None": ["Running", "Running"], "Running": [], "All": []}
+"""Phases of the pods that are left, by the policy."""
+
+
+def test_backoff_limit_follows_the_clean_pod_policy(space: Space, name: str):
+    """The lint rule `limit-keeps-pods` says so. The pod that fails is Running, too: the kubelet restarts its container."""
+    with space.open() as backend:
+        refs = {policy: submit(backend, plan_job(space, f"{name}-{policy.lower()}", policy)) for policy in PHASES}
+        for policy, ref in refs.items():
+            until(lambda job=ref.name: "Failed" in condition_types(space, job))  # type: ignore[misc]
+            until(lambda job=ref.name, policy=policy: list_phases(space, job) == PHASES[policy])  # type: ignore[misc]
+
+
+def plan_job(space: Space, name: str, policy: str) -> JobPlan:
     command = ["python3", "-c", FIRST_FAILS]
     run = {"backoff_limit": 1, "clean_pods": policy}
-    plan = space.plan(name, command, nodes=2, restarts={"policy": "OnFailure"}, run=run, pod={"grace": 1})
-    with space.open() as backend:
-        ref = submit(backend, plan)
-        until(lambda: "Failed" in condition_types(space, name))
-        until(lambda: [pod["status"]["phase"] for pod in live_pods(space, name)] == phases)
-        backend.stop(ref, timeout=120)
+    return space.plan(name, command, nodes=2, restarts={"policy": "OnFailure"}, run=run, pod={"grace": 1})
 
 
 def condition_types(space: Space, job: str) -> set[str]:
@@ -32,8 +35,7 @@ def condition_types(space: Space, job: str) -> set[str]:
     return {condition["type"] for condition in conditions if condition["status"] == "True"}
 
 
-def live_pods(space: Space, job: str) -> list[dict[str, Any]]:
-    pods: list[dict[str, Any]] = space.client.call(requests.select_dependents(KIND, "pods", space.name, job).list_request())[
-        "items"
-    ]
-    return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+def list_phases(space: Space, job: str) -> list[str]:
+    """Return the phases of the pods that nobody deletes."""
+    pods = space.client.call(requests.select_dependents(KIND, "pods", space.name, job).list_request())["items"]
+    return [pod["status"]["phase"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
