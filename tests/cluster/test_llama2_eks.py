@@ -153,7 +153,7 @@ def test_all_steps_of_the_reference(folder: Path, user: User, case: Case, type_l
     assert type_next("kfjob stop") == "fsdp\n"
     archived = user("status", "fsdp").stdout
     assert "fsdp-etcd" in archived  # from the archive
-    if case.workers > 2:  # test_reference_template.py always does this
+    if case.workers > 2:  # test_reference_template.py always submits again after a stop
         check_launch_after_stop(user, type_line)
     manifest = type_next("kfjob render llama2-7b.yaml")
     assert "replicas: 8" in manifest

@@ -6,11 +6,8 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
-from tests.cluster.facts import Space
+from tests.cluster.facts import IN_POD, Space
 from tests.cluster.shell import Shell
-from tests.cluster.storage import shared_claim
 
 TEMPLATE = """
 apiVersion: v1
@@ -51,25 +48,24 @@ spec:
             image: ${IMAGE_URI}
             env: [{name: LOGLEVEL, value: INFO}, {name: FI_PROVIDER, value: $FI_PROVIDER}]
             command: [bash, -c, "until python3 -c 'import socket; socket.create_connection((\\"etcd\\", 2379), 5)'; do sleep 1;
-              done; exec torchrun --nproc_per_node=$GPU_PER_NODE --nnodes=$NUM_NODES -m kfjob.trainer --model=tiny-llama
-              --data=synthetic --sequence_length=32 --micro_batch_size=1 --precision=fp32 --log_every=1 --max_steps=$MAX_STEPS
-              --checkpoint_freq=5 --checkpoint_dir=/data/$FOLDER --resume_from_checkpoint=/data/$FOLDER"]
+              done; exec torchrun --start-method=fork --nproc_per_node=$GPU_PER_NODE --nnodes=$NUM_NODES --run-path
+              /programs/reduce.py"]
             volumeMounts: @MOUNTS
           volumes: @VOLUMES
 """
 
 
 def write_template(space: Space, folder: Path) -> None:
-    """Write the template with this cluster's torch and the claim, and its values, as the reference exports them."""
-    volumes: list[object] = [{"name": "fsx", "persistentVolumeClaim": {"claimName": "fsx"}}]
-    mounts: list[object] = [{"name": "fsx", "mountPath": "/data"}]
+    """Write the template with this cluster's torch and a program, and its values, as the reference exports them."""
+    volumes: list[object] = [{"name": "programs", "configMap": {"name": "programs"}}]
+    mounts: list[object] = [{"name": "programs", "mountPath": IN_POD}]
     for volume in space.facts.volumes:
         volumes.append({"name": volume["name"], "hostPath": {"path": volume["host_path"]}})
         mounts.append({"name": volume["name"], "mountPath": volume["mount_path"], "readOnly": True})
     text = TEMPLATE.replace("@MOUNTS", json.dumps(mounts)).replace("@VOLUMES", json.dumps(volumes))
     (folder / "fsdp.yaml-template").write_text(text)
     values = f"export IMAGE_URI={space.facts.image}\nexport ETCD_IMAGE={space.facts.etcd_image}\nexport NUM_NODES=2\n"
-    values += f"export GPU_PER_NODE=1\nexport FI_PROVIDER=\nexport FOLDER={space.name}\nexport MAX_STEPS=10\n"
+    values += "export GPU_PER_NODE=1\nexport FI_PROVIDER=\n"
     (folder / ".env").write_text(values)
 
 
@@ -77,25 +73,20 @@ def read_batches(log: str) -> list[int]:
     return [int(number) for number in re.findall(r"\] Batch (\d+) Loss: ", log)]
 
 
-@pytest.mark.timeout(600)
-def test_reference_template_from_submit_to_resume(space: Space, tmp_path: Path):
+def test_reference_template_is_submitted_followed_and_stopped_twice(space: Space, tmp_path: Path):
     kfjob, submit = Shell(space, tmp_path), ("submit", "--template", "fsdp.yaml-template", "--env-file", ".env")
     write_template(space, tmp_path)
-    with shared_claim(space, "fsx"):
-        assert kfjob(*submit) == "fsdp\n"
-        followed = kfjob("logs", "fsdp", "-f")
-        assert read_batches(followed) == list(range(1, 11))
-        master = kfjob("master", "fsdp", "-o", "name").strip().removeprefix("pod/")
-        assert f"master_addr={master}" in kfjob("logs", "fsdp", "--agents")
-        names = [line.split()[0] for line in kfjob("status", "fsdp").splitlines() if re.match(r"(etcd|fsdp)-", line)]
-        assert names[0].startswith("etcd-")
-        assert names[1:] == ["fsdp-worker-0", "fsdp-worker-1"]
-        assert kfjob("wait", "fsdp", "--timeout", "100") == "Succeeded\n"
+    assert kfjob(*submit) == "fsdp\n"
+    assert read_batches(kfjob("logs", "fsdp", "-f")) == [1, 2, 3]
+    master = kfjob("master", "fsdp", "-o", "name").strip().removeprefix("pod/")
+    assert f"master_addr={master}" in kfjob("logs", "fsdp", "--agents")
+    names = [line.split()[0] for line in kfjob("status", "fsdp").splitlines() if re.match(r"(etcd|fsdp)-", line)]
+    assert names[0].startswith("etcd-")
+    assert names[1:] == ["fsdp-worker-0", "fsdp-worker-1"]
+    assert kfjob("wait", "fsdp", "--timeout", "100") == "Succeeded\n"
 
-        assert kfjob("stop", "fsdp") == "fsdp\n"  # while it is Completed
-        assert kfjob(*submit, "--var", "MAX_STEPS=14") == "fsdp\n"
-        assert kfjob("wait", "fsdp", "--timeout", "200") == "Succeeded\n"
-        second = kfjob("logs", "fsdp")
-        assert "] Resume step-000010" in second
-        assert read_batches(second) == [11, 12, 13, 14]
-        assert kfjob("stop", "fsdp") == "fsdp\n"
+    assert kfjob("stop", "fsdp") == "fsdp\n"  # while it is Completed
+    assert kfjob(*submit, "--var", "NUM_NODES=1") == "fsdp\n"
+    assert kfjob("wait", "fsdp", "--timeout", "200") == "Succeeded\n"
+    assert "world 1" in kfjob("logs", "fsdp")
+    assert kfjob("stop", "fsdp") == "fsdp\n"
