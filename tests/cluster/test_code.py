@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 import yaml
 
 from kfjob.cluster import requests
-from tests.cluster.facts import ROOT, Space, needs_own_cluster, script
+from tests.cluster.facts import Space, needs_own_cluster, script
 from tests.pytorchjobs import KIND
 
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
@@ -24,15 +23,6 @@ import importlib.util, os, pathlib
 print("this is {version}, old:", importlib.util.find_spec("old") is not None, flush=True)
 pathlib.Path("written").write_text("by " + str(os.getuid()))  # the folder keeps its owner
 print("wrote it", flush=True)
-"""
-TRAIN = """
-import os, pathlib, time
-
-for step in range(1, 41):
-    if os.environ["RANK"] == "0":
-        print(f"step {step}/40, loss {8 / step:.3f}", flush=True)
-    time.sleep(0.1)
-pathlib.Path("/data", "written-by-a-test").touch()
 """
 
 
@@ -121,60 +111,6 @@ def test_changed_code_runs(space: Space, user: User):
     user("relaunch", "coded")  # the recorded spec has that image
     assert recorded_image(space, "coded") == second
     user("stop", "coded")
-
-
-@pytest.mark.long  # `test_changed_code_runs` is the short version
-def test_the_command_of_the_guide_trains_an_own_script(user: User):
-    guide = (ROOT / "docs" / "to-cluster.md").read_text(encoding="utf-8")
-    (command,) = re.findall(r"^ {4}(kfjob run .*)$", guide, re.MULTILINE)
-    (user.folder / "train.py").write_text(TRAIN)
-    command = command.replace("scripts/cluster", str(ROOT / "scripts" / "cluster"))
-    env = user.env | {"PATH": f"{Path(KFJOB).parent}:{user.env['PATH']}"}
-    result = subprocess.run(
-        ["bash", "-ec", command], cwd=user.folder, env=env, capture_output=True, text=True, timeout=400, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    assert re.search(r"train-worker-\d +step \d+/40 · loss", result.stderr)
-    assert (json.loads(user("status", "train", "-o", "json").stdout)["progress"] or {})["loss"] == 0.2
-    user("stop", "train")
-
-
-TEMPLATE = """
-apiVersion: kubeflow.org/v1
-kind: PyTorchJob
-metadata: {name: templated}
-spec:
-  elasticPolicy: {rdzvBackend: c10d, rdzvId: "${KFJOB_LAUNCH}"}
-  pytorchReplicaSpecs:
-    Worker:
-      replicas: 1
-      template:
-        spec:
-          containers: [{name: pytorch, image: "${IMAGE_URI}", command: [python3, program.py]}]
-"""
-
-
-def test_changed_code_of_a_template_runs(space: Space, user: User):
-    template = user.folder / "fsdp.yaml"
-    template.write_text(TEMPLATE)
-    user.write("one", old="")
-    user("submit", "--template", str(template), "--var", f"IMAGE_URI={space.facts.image}", "--code", user.src)
-    log, phase = user.run_to_end("templated")
-    assert "this is one, old: True" in log
-    assert phase == "Succeeded"
-    first, running = image_of(space, "templated")
-    assert running.rpartition("@")[2] == first.rpartition("@")[2]
-
-    user.write("two")
-    user("relaunch", "templated", "--code", user.src)
-    log, _ = user.run_to_end("templated")
-    assert "this is two, old: False" in log
-    second, _ = image_of(space, "templated")
-    assert second != first
-
-    user("relaunch", "templated")  # the recorded manifest has that image
-    assert recorded_image(space, "templated") == second
-    user("stop", "templated")
 
 
 def test_preflight_checks_every_image(space: Space, user: User):

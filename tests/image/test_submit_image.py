@@ -80,7 +80,9 @@ def test_a_dry_run_names_the_image_that_a_submit_would_push(
     assert f"note: code: the registry has this code already: `{image}`" in kfjob.err
 
 
-def test_code_is_added_to_the_image_of_a_template(plain: RealRegistry, cluster: ObjectServer, kfjob: Shell, base: str):
+def test_code_is_added_to_the_image_of_a_template(
+    plain: RealRegistry, cluster: ObjectServer, kfjob: Shell, base: str, here: Path
+):
     template = ("--template", "t.yaml", "--var", f"IMAGE_URI={base}", "--code", "src")
     (job,) = said(kfjob, *template, "--dry-run", "client")["objects"]
     (image,) = containers(job)
@@ -94,6 +96,14 @@ def test_code_is_added_to_the_image_of_a_template(plain: RealRegistry, cluster: 
     (recorded,) = json.loads(kept["metadata"]["annotations"]["kfjob.dev/manifest"])
     assert containers(recorded) == [image]
     assert in_registry(plain, image)
+
+    (here / "src" / "train.py").write_text("changed")
+    assert kfjob("relaunch", "templated", "--code", "src") == 0
+    (second,) = containers(cluster.objects["default", "pytorchjobs", "templated"])
+    assert second != image
+    assert in_registry(plain, second)
+    assert kfjob("relaunch", "templated") == 0  # the recorded manifest has that image
+    assert containers(cluster.objects["default", "pytorchjobs", "templated"]) == [second]
 
 
 def test_template_with_several_images_is_refused(cluster: ObjectServer, kfjob: Shell, base: str, here: Path):
