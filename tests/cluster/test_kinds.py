@@ -12,13 +12,13 @@ from kfjob.cluster import requests
 from kfjob.joblog.events import JobPhase, LogLine
 from kfjob.joblog.master.evidence import Confidence
 from kfjob.kinds import registry
-from tests.cluster.facts import IN_POD, Space, space, until
+from tests.cluster.facts import Space, space, until
 from tests.cluster.indexed_jobs import IndexedJob
 
 PROGRAM = """
 import os, time
 for step in range(1, 100000):
-    if os.environ["RANK"] == "0":
+    if os.environ["JOB_COMPLETION_INDEX"] == "0":
         print(f"2026-06-12 00:08:25 I [train.py:102] Batch {step} Loss: {9 / step:.5f}, "
               "Speed: 0.43 samples/sec, lr: 0.000091", flush=True)
     time.sleep(0.2)
@@ -60,14 +60,13 @@ def test_own_kind_is_submitted_followed_stopped_and_relaunched(
 
 
 def make_spec(own: Space) -> dict[str, object]:
-    volumes = [*map(dict, own.facts.volumes), {"name": "programs", "config_map": "programs", "mount_path": IN_POD}]
     return {
         "name": "train",
         "image": own.facts.image,
         "nodes": 2,
         "processes_per_node": 1,
-        "command": ["torchrun", "--no-python", "python3", "-c", PROGRAM],
-        "volumes": volumes,
+        "command": ["python3", "-c", PROGRAM],
+        "pod": {"grace": 1},  # pid 1 ignores SIGTERM
     }
 
 
