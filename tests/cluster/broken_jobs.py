@@ -129,9 +129,9 @@ OPEN: dict[str, Broken] = {
     # what pods do to themselves
     "out-of-memory": Broken(HUNGRY, {"resources": {"memory": "64Mi"}, **RESTARTED}),
     "ephemeral-storage-full": Broken(GREEDY, change=_container(resources={"limits": {"ephemeral-storage": "8Mi"}})),
-    "module-not-found": Broken(BROKEN, RESTARTED),
+    "module-not-found": Broken(BROKEN, {"watchdog": {"crashes": 1}, **RESTARTED}),
     "container-start": Broken(["torchrnu", "train.py"]),
-    "command-not-found": Broken(["sh", "-c", "torchrnu"]),
+    "command-not-found": Broken(["sh", "-c", "echo step 1/10 loss 2.5; torchrnu"], {"env": {"HF_TOKEN": "kf-hunter2-9431"}}),
     "pod-crashed": Broken(["python3", "-c", "import os; os.abort()"]),
 }
 """In a namespace without limits."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from kfjob.joblog.events import JobPhase
 from tests.cluster import facts
 from tests.cluster.broken_jobs import BOUNDED, OPEN, bound, stub_registry, submitted, surroundings
 from tests.cluster.facts import PATIENCE, Space
+from tests.cluster.shell import Shell
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +114,24 @@ def test_stop_archives_the_cluster_events(jobs: dict[str, str], space: Space, ru
     archived = run_of(jobs["webhook-down"], space)
     assert "archived" in repr(archived)
     assert wait_for_issue(archived, "webhook-down").evidence == issue.evidence
+
+
+def test_bundle_of_a_failed_job_is_diagnosed_on_another_machine(jobs: dict[str, str], space: Space, tmp_path: Path):
+    name, shell = jobs["command-not-found"], Shell(space, tmp_path)
+    shell("wait", name, "--timeout", "120", code=100)
+    shell("archive", name, "-o", "b.zip")
+    live = json.loads(shell("diagnose", name, "-o", "json"))
+    elsewhere = Shell(space, tmp_path, kubeconfig="/dev/null", env={"KFJOB_STATE": str(tmp_path / "other")})
+    saved = json.loads(elsewhere("diagnose", "--from", "b.zip", "-o", "json"))
+    assert saved["headline"] == live["headline"]
+    assert "step 1/10 loss 2.5" in elsewhere("logs", "--from", "b.zip", "-o", "raw")
+    with zipfile.ZipFile(tmp_path / "b.zip") as packed:
+        assert not [file for file in packed.namelist() if b"kf-hunter2" in packed.read(file)]
+
+
+def test_watchdog_ends_a_crash_loop_and_archives_its_logs(jobs: dict[str, str], space: Space, tmp_path: Path):
+    name, shell = jobs["module-not-found"], Shell(space, tmp_path)
+    message = shell("wait", name, "--timeout", "200", code=103)
+    assert f"pod `{name}-worker-0` was restarted" in message
+    assert "there is no job" in shell("suspend", name, code=3)
+    assert "No module named 'flash_attn'" in shell("logs", name, "--pod", f"{name}-worker-0")
