@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kfjob.backends.base import JobRef
 from kfjob.cluster import requests
 from kfjob.objects import names
+from kfjob.plan import JobPlan
 from kfjob.plan.agent import operator_environment
 from tests.cluster.facts import PATIENCE, Space, submit
 from tests.pytorchjobs import KIND
@@ -46,23 +46,33 @@ def find_differences(manifest: Any, stored: Any, path: str = "spec") -> list[str
     return [] if manifest == stored or ".resources." in path or path.endswith("sizeLimit") else [path]
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"nodes": 2},
-        {"nodes": 2, "rendezvous": "static", "processes_per_node": 3, "restarts": {"max": 2}},
-        {"nodes": 3, "master": True, "rendezvous": {"backend": "c10d", "port": 29400}, "processes_per_node": "auto"},
-        {"nodes": 2, "elastic": {"min": 1, "max": 3}, "rendezvous": {"backend": "etcd-v2", "endpoint": "etcd.nowhere:2379"}},
-        {"nodes": 2, "launcher": "accelerate", "processes_per_node": 2, "env": {"A": "1"}},
-    ],
-    ids=["c10d", "static", "master-c10d", "etcd", "accelerate"],
-)
-def test_operator_environment_equals_the_pods_environment(spec: dict[str, Any], space: Space, name: str):
-    plan = space.plan(name, ["true"], **spec)
+SPECS: dict[str, dict[str, Any]] = {
+    "c10d": {"nodes": 2},
+    "static": {"nodes": 2, "rendezvous": "static", "processes_per_node": 3, "restarts": {"max": 2}},
+    "master": {"nodes": 3, "master": True, "rendezvous": {"backend": "c10d", "port": 29400}, "processes_per_node": "auto"},
+    "etcd": {
+        "nodes": 2,
+        "elastic": {"min": 1, "max": 3},
+        "rendezvous": {"backend": "etcd-v2", "endpoint": "etcd.nowhere:2379"},
+    },
+    "accelerate": {"nodes": 2, "launcher": "accelerate", "processes_per_node": 2, "env": {"A": "1"}},
+}
+
+
+@pytest.fixture(scope="module")
+def plans(space: Space) -> dict[str, JobPlan]:
+    """Submit a job of each spec, and return their plans."""
+    plans = {name: space.plan(f"environment-{name}", ["true"], **spec) for name, spec in SPECS.items()}
     with space.open() as backend:
-        ref = submit(backend, plan)
-        pods = wait_for_pods(space, name, plan.spec.nodes)
-        stop(backend, ref)
+        for plan in plans.values():
+            submit(backend, plan)
+    return plans
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_operator_environment_equals_the_pods_environment(spec: str, plans: dict[str, JobPlan], space: Space):
+    plan = plans[spec]
+    pods = wait_for_pods(space, plan.name, plan.spec.nodes)
     for index, pod in enumerate(plan.pods):
         (container,) = pods[pod]["spec"]["containers"]
         real = {entry["name"]: entry.get("value") for entry in container["env"]}
@@ -78,10 +88,6 @@ def wait_for_pods(space: Space, job: str, count: int) -> dict[str, Any]:
             return {pod["metadata"]["name"]: pod for pod in listing["items"]}
         assert time.monotonic() < deadline, f"the operator created {len(listing['items'])} of {count} pods"
         time.sleep(0.2)
-
-
-def stop(backend: Any, ref: JobRef) -> None:
-    backend.stop(ref, timeout=PATIENCE)
 
 
 def test_dry_run_goes_through_the_webhook(space: Space):
