@@ -45,7 +45,7 @@ def node() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def ready_node(node: str) -> None:
-    script("node", "add", node)  # after a test that has lost it
+    script("node", "add", node)  # after a test that has lost it; these tests come last
     script("kubectl", "uncordon", node)
 
 
@@ -61,44 +61,6 @@ def find_pod(space: Space, name: str, node: str) -> str:
     pods = list_objects(space, "v1", "pods", labels=f"{LABEL}={name}")
     (pod,) = [pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName") == node]
     return str(pod)
-
-
-@pytest.mark.long  # Kubernetes calls a node not ready after 50 s, and the guard waits another minute
-def test_job_of_a_lost_node_is_relaunched_on_another(space: Space, name: str, node: str, start_guard: Start, tmp_path: Path):
-    kfjob, guard = Shell(space, tmp_path), start_guard()
-    with running_job(space, name, kfjob, recovery={}, scheduling=on_both_nodes(name, "ScheduleAnyway")):
-        until(lambda: guard.says(f"{name}: supervises launch"))
-        old = read_launch_id(space, name)
-        pod = find_pod(space, name, node)
-        script("node", "lose", node)
-        assert f"{pod}" in kfjob("status", name)  # at once, when nobody knows yet that the node is gone
-        until(lambda: "NodeNotReady" in kfjob("status", name))
-        assert f"the node of pod `{pod}` does not answer" in kfjob("diagnose", name)
-        until(lambda: guard.says(f"{name}: relaunch: pod `{pod}` was lost with node `{node}`"))
-        script("kubectl", "delete", "node", node)  # as the cloud's controller does when the machine is gone
-        until(lambda: guard.says(f"replaces {old}"))
-        kfjob("wait", name, "--for", "progress", "--timeout", "120")
-        (entry,) = read_relaunches(read_job(space, name))
-        assert (entry["node"], entry["progress"] >= 10) == (node, True)
-        assert "Resume step-" in kfjob("logs", name, "--pod", f"{name}-worker-0")
-        assert [reason for reason, _ in list_guard_events(space, name)] == ["Relaunching"]
-        kfjob("stop", name)
-
-
-def test_lost_node_does_not_hide_the_other_pods(space: Space, name: str, node: str, tmp_path: Path):
-    kfjob = Shell(space, tmp_path)
-    with running_job(space, name, kfjob, scheduling=on_both_nodes(name, "ScheduleAnyway")):
-        pod = find_pod(space, name, node)
-        script("node", "lose", node)
-        message = kfjob("logs", name, "--pod", pod, code=3)
-        assert f"the log of pod `{pod}` cannot be read: its node does not answer" in message
-        with ThreadPoolExecutor() as threads:  # each waits for the node
-            outputs = threads.map(lambda command: kfjob(command, name), ("status", "master", "diagnose", "history"))
-            assert all(outputs)
-        script("kubectl", "delete", "node", node)
-        kfjob("stop", name)
-        folders = (tmp_path / "state/archive" / space.name / name).glob("*/*-worker-*")
-        assert [path.name for path in folders] == [next(one for one in (f"{name}-worker-0", f"{name}-worker-1") if one != pod)]
 
 
 def test_follower_reads_every_line_through_a_restart_of_the_kubelet(space: Space, name: str, node: str, tmp_path: Path):
@@ -164,3 +126,41 @@ def test_elastic_job_goes_on_smaller_while_a_node_is_drained_and_grows_back(spac
     finally:
         kfjob("stop", name)
         shutil.rmtree(folder)
+
+
+def test_lost_node_does_not_hide_the_other_pods(space: Space, name: str, node: str, tmp_path: Path):
+    kfjob = Shell(space, tmp_path)
+    with running_job(space, name, kfjob, scheduling=on_both_nodes(name, "ScheduleAnyway")):
+        pod = find_pod(space, name, node)
+        script("node", "lose", node)
+        message = kfjob("logs", name, "--pod", pod, code=3)
+        assert f"the log of pod `{pod}` cannot be read: its node does not answer" in message
+        with ThreadPoolExecutor() as threads:  # each waits for the node
+            outputs = threads.map(lambda command: kfjob(command, name), ("status", "master", "diagnose", "history"))
+            assert all(outputs)
+        script("kubectl", "delete", "node", node)
+        kfjob("stop", name)
+        folders = (tmp_path / "state/archive" / space.name / name).glob("*/*-worker-*")
+        assert [path.name for path in folders] == [next(one for one in (f"{name}-worker-0", f"{name}-worker-1") if one != pod)]
+
+
+@pytest.mark.long  # Kubernetes calls a node not ready after 50 s, and the guard waits another minute
+def test_job_of_a_lost_node_is_relaunched_on_another(space: Space, name: str, node: str, start_guard: Start, tmp_path: Path):
+    kfjob, guard = Shell(space, tmp_path), start_guard()
+    with running_job(space, name, kfjob, recovery={}, scheduling=on_both_nodes(name, "ScheduleAnyway")):
+        until(lambda: guard.says(f"{name}: supervises launch"))
+        old = read_launch_id(space, name)
+        pod = find_pod(space, name, node)
+        script("node", "lose", node)
+        assert f"{pod}" in kfjob("status", name)  # at once, when nobody knows yet that the node is gone
+        until(lambda: "NodeNotReady" in kfjob("status", name))
+        assert f"the node of pod `{pod}` does not answer" in kfjob("diagnose", name)
+        until(lambda: guard.says(f"{name}: relaunch: pod `{pod}` was lost with node `{node}`"))
+        script("kubectl", "delete", "node", node)  # as the cloud's controller does when the machine is gone
+        until(lambda: guard.says(f"replaces {old}"))
+        kfjob("wait", name, "--for", "progress", "--timeout", "120")
+        (entry,) = read_relaunches(read_job(space, name))
+        assert (entry["node"], entry["progress"] >= 10) == (node, True)
+        assert "Resume step-" in kfjob("logs", name, "--pod", f"{name}-worker-0")
+        assert [reason for reason, _ in list_guard_events(space, name)] == ["Relaunching"]
+        kfjob("stop", name)
