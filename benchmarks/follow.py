@@ -24,11 +24,11 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+from benchmarks.kwok import CACHE
 from kfjob.backends.base import JobRef
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.joblog.events import PodPhase
 from tests.cluster.facts import space, submit
-from tests.cluster.kwok import CACHE
 
 SECONDS = 20.0
 ROUNDS = 3

@@ -19,9 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
+from benchmarks.kwok import CACHE, kwok, name_pod, training
 from kfjob.kinds.registry import find_kind
 from tests.cluster.facts import space
-from tests.cluster.kwok import CACHE, kwok, name_pod, training
 
 ROUNDS = 5
 BY_HAND = 256
