@@ -94,7 +94,7 @@ def test_elastic_job_goes_on_smaller_while_a_node_is_drained_and_grows_back(spac
         "image": space.facts.image,
         "nodes": 2,
         "elastic": {"min": 1, "max": 2},
-        "command": "torchrun /data/fit.py",
+        "command": "torchrun --start-method=fork --run-path /data/fit.py",  # torch is imported once a pod
         "env": {"PYTHONPATH": "/opt/host-site-packages"},
         "pod": {"grace": 5},
         "restarts": {"max": 20},

@@ -17,6 +17,7 @@ from tests.cluster.facts import Space, submit
 HOST = "shared-etcd"
 CERTIFICATES = "/certificates"
 FILES = {part: f"{CERTIFICATES}/{part}" for part in ("ca.crt", "tls.crt", "tls.key")}
+FORK = ("--start-method=fork", "--run-path")  # the agent forks its rank, so torch is imported once
 KEY = ("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out")
 
 
@@ -83,7 +84,7 @@ def service(space: Space) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", ["etcd-v2", pytest.param("etcd", marks=pytest.mark.long)])  # tests/local has both, without TLS
 def test_rendezvous_over_tls(space: Space, backend: KubernetesBackend, name: str, etcd: str, kind: str):
     rendezvous = {"backend": kind, "endpoint": etcd, "tls": {"secret": "etcd-client", "client_certificate": True}}
-    plan = space.plan(name, ["torchrun", "/programs/reduce.py"], nodes=2, rendezvous=rendezvous)
+    plan = space.plan(name, ["torchrun", *FORK, "/programs/reduce.py"], nodes=2, rendezvous=rendezvous)
     ref = submit(backend, plan)
     (end,) = [event for event in backend.watch(ref) if isinstance(event, JobChanged) and event.phase.ended]
     assert end.phase is JobPhase.SUCCEEDED, end.message
