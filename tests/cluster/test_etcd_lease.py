@@ -14,6 +14,7 @@ from tests.local.etcds import LEASE, serving
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
 
 
+@pytest.mark.long  # local/test_etcd.py shows that the pinned version keeps the directory
 @pytest.mark.trainer
 def test_etcd_3_5_loses_the_directory_of_a_run(tmp_path: Path):
     program = str(CACHE / "kfjob" / "cluster" / "bin" / "etcd")
