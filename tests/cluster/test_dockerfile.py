@@ -134,33 +134,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         server.shutdown()
 
 
-@pytest.mark.long  # in CI the image of test_torch_of_the_base_stays has the same layers
-def test_torch_is_installed_if_the_base_has_none(checkout: Checkout):
-    image = checkout.build(base_image())
-    doctor = ("kfjob", "doctor", "--in-image", "--require")
-    lines = checkout.run_in(image, *doctor, "torch").splitlines()
-    assert "ok  torch         99.0" in lines
-    assert "ok  cuda          13.0, no GPU on this machine" in lines
-    assert "ok  nccl          2.30.7" in lines
-    checkout.run_in(image, *doctor, "efa", code=1)
-    assert checkout.run_in(image, "sh", "-c", "id -un; pwd; touch here") == "kfjob\n/workspace\n"
-    config = checkout.config(image)
-    assert config["config"]["User"] == "kfjob"
-    labels = config["config"]["Labels"]
-    head = subprocess.run(["git", "-C", str(checkout.src), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    assert labels["org.opencontainers.image.revision"] == head.stdout.strip()
-    assert labels["org.opencontainers.image.created"].endswith("Z")
-    assert labels["dev.kfjob.version"] == labels["org.opencontainers.image.version"] == "0.1.0"
-
-
-@pytest.mark.long  # the images of test_image and test_llama2_eks are built so
-def test_torch_none_leaves_torch_out(checkout: Checkout):
-    image = checkout.build(base_image(), build_args={"TORCH": "none"})
-    components = json.loads(checkout.run_in(image, "kfjob", "doctor", "--in-image", "-o", "json"))["components"]
-    assert {component["name"]: component["state"] for component in components}["torch"] == "missing"
-    checkout.run_in(image, "kfjob", "doctor", "--in-image", "--require", "torch", code=1)
-
-
 @pytest.fixture(scope="module")
 def images(checkout: Checkout) -> tuple[PushResult, PushResult]:
     """Build on a base that has torch, and again after a change of the code; the requirements name torch's libraries, too."""
@@ -194,6 +167,17 @@ def test_torch_of_the_base_stays(checkout: Checkout, images: tuple[PushResult, P
     assert checkout.run_in(image, "python3", "-c", "import torch, kfjob, click; print(torch.__version__)") == "9.9\n"
     installed = json.loads(checkout.run_in(image, "python3", "-m", "pip", "list", "--format=json"))
     assert not [package["name"] for package in installed if package["name"].startswith(("nvidia", "triton", "cuda"))]
+
+
+def test_image_has_a_user_a_folder_and_labels(checkout: Checkout, images: tuple[PushResult, PushResult]):
+    image, _ = images
+    assert checkout.run_in(image, "sh", "-c", "id -un; pwd; touch here") == "kfjob\n/workspace\n"
+    config = checkout.config(image)["config"]
+    assert config["User"] == "kfjob"
+    head = subprocess.run(["git", "-C", str(checkout.src), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    assert config["Labels"]["org.opencontainers.image.revision"] == head.stdout.strip()
+    assert config["Labels"]["org.opencontainers.image.created"].endswith("Z")
+    assert config["Labels"]["dev.kfjob.version"] == config["Labels"]["org.opencontainers.image.version"] == "0.1.0"
 
 
 def test_code_change_reuses_the_dependency_layers(checkout: Checkout, images: tuple[PushResult, PushResult]):

@@ -166,16 +166,6 @@ def test_guard_killed_in_the_middle_of_a_relaunch_leaves_one_new_launch(
         kfjob("stop", name)
 
 
-@pytest.mark.long
-def test_wait_goes_on_while_the_guard_replaces_a_job_that_stalls(space: Space, name: str, start_guard: Start, tmp_path: Path):
-    kfjob, guard = Shell(space, tmp_path), start_guard()
-    with running_job(space, name, kfjob, recovery={}, env={"HANG_AT": "15"}, watchdog={"stall": 8, "deadline": 60}):
-        message = kfjob("wait", name, code=103)
-        assert f"the guard has relaunched `{name}`" in message
-        assert guard.says(f"{name}: relaunch: ")
-        assert "it has run for" in kfjob("status", name)  # of the archive
-
-
 @pytest.mark.long  # local/test_guard.py stops a real job at its deadline
 def test_limit_stops_a_job_that_nobody_follows(space: Space, name: str, start_guard: Start, tmp_path: Path):
     kfjob, guard = Shell(space, tmp_path), start_guard()
