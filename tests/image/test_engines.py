@@ -156,15 +156,11 @@ def test_full_disk_of_docker_is_an_error(
     assert is_absent(plain, f"{name}/tags/list")
 
 
-@pytest.mark.parametrize(
-    ("engine", "size"),
-    [("buildah", "6m"), ("podman", "6m"), ("docker, classic", "6m"), ("docker, classic", "12m"), ("docker, classic", "20m")],
-    indirect=["engine"],
-)
+@pytest.mark.parametrize(("engine", "size"), [("buildah", "6m"), ("docker, classic", "20m")], indirect=["engine"])
 def test_full_temporary_folder_is_an_error(  # noqa: PLR0917 - fixtures
     engine: str, size: str, plain: RealRegistry, source: Path, name: str, tmp_path: Path
 ):
-    """TMPDIR is too small to export, unpack or compress the image."""
+    """TMPDIR is too small to export or to compress the image."""
     (source / "code" / "large").write_bytes(os.urandom(8 << 20))
     done = in_little_space(tmp_path, size, "push-image", str(source), "--to", f"{plain.host}/{name}", "--builder", engine)
     assert done.returncode == 1
