@@ -94,21 +94,6 @@ def has_guard(folder: Path) -> bool:
     return False
 
 
-def test_relaunch_is_notified_and_the_job_does_not_see_the_address(machine: Machine, tmp_path: Path, receiver: Receiver):
-    machine.env["KFJOB_NOTIFY"] = f"json://me:swordfish@127.0.0.1:{receiver.port}"
-    job = GuardedJob(machine, tmp_path)
-    wait_until(lambda: job.has_checkpoint(10))
-    kill_process(job)
-    wait_until(lambda: receiver.received)
-    (notification,) = receiver.received
-    assert notification["title"] == "relaunch of job job in namespace default"
-    assert "SIGKILL" in notification["message"]
-    wait_until(lambda: job.read().get("relaunches") and job.read().get("phase") == "Running")
-    (pid,) = processes.find_marked(f"{job.read()['uid']}/")
-    assert b"KFJOB_NOTIFY" not in read_environment(pid)
-    assert "swordfish" not in job.log()
-
-
 def kill_supervisor(job: GuardedJob) -> None:
     identity = read_identity(job.launch() / folder.RUN / IDENTITY)
     assert identity
@@ -121,7 +106,8 @@ def kill_process(job: GuardedJob) -> None:
 
 
 @pytest.mark.parametrize("kill", [kill_process, kill_supervisor])
-def test_killed_job_is_relaunched_from_its_newest_checkpoint(machine: Machine, tmp_path: Path, kill: Any):
+def test_killed_job_is_relaunched_from_its_newest_checkpoint(machine: Machine, tmp_path: Path, receiver: Receiver, kill: Any):
+    machine.env["KFJOB_NOTIFY"] = f"json://me:swordfish@127.0.0.1:{receiver.port}"
     job = GuardedJob(machine, tmp_path)
     wait_until(lambda: job.has_checkpoint(20))
     assert has_guard(tmp_path)
@@ -137,9 +123,21 @@ def test_killed_job_is_relaunched_from_its_newest_checkpoint(machine: Machine, t
     assert "job: Running, 1 relaunch" in machine("guard", "status")
     archived = tmp_path / "state" / "archive" / "default" / "job" / first.name
     assert (archived / folder.STATUS).exists()
+    check_notification(job, receiver, "SIGKILL" if kill is kill_process else "")
     machine("stop", "job")
     wait_until(lambda: not has_guard(tmp_path))
     assert machine.run("list", "-o", "name").stdout == ""  # a stopped job stays stopped
+
+
+def check_notification(job: GuardedJob, receiver: Receiver, cause: str) -> None:
+    """Check what the address received, and that neither the job nor the guard's log knows its password."""
+    wait_until(lambda: receiver.received)
+    (notification,) = receiver.received
+    assert notification["title"] == "relaunch of job job in namespace default"
+    assert cause in notification["message"]
+    (pid,) = processes.find_marked(f"{job.read()['uid']}/")
+    assert b"KFJOB_NOTIFY" not in read_environment(pid)
+    assert "swordfish" not in job.log()
 
 
 def test_same_exception_twice_at_one_step_ends_the_job(machine: Machine, tmp_path: Path):
