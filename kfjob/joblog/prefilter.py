@@ -22,7 +22,6 @@ from kfjob.joblog.progress import milestones
 from kfjob.joblog.progress.exact_formats import KFJOB_TRAINER, progress_reader
 from kfjob.joblog.progress.general.candidates import (
     FIRST_MARKERS,
-    FOREIGN_MARKERS,
     MAIN_MARKERS,
     MORE_MARKERS,
     RARE_MARKERS,
@@ -40,12 +39,10 @@ _NUMBER_FIRST = rb"(?>(?:[ \t|\"]++|\xe2\x94[\x82\x83])*)\d[\d.]*+(?:[ \t|,(%\"]
 _ROW_START = re.compile(rb"(?m)^(?:" + _STAMP + rb")?" + _NUMBER_FIRST)
 """A line that begins with a number, after the stamp of a log tool."""
 
-_SAMPLE = 1024
-"""Bytes at the end of each later block in which other characters than ASCII are searched."""
 _AGENT_MARKERS = ("elastic", "endezvous")
 _FIRST_FIGURES = tuple(marker.encode() for marker in FIRST_MARKERS)
 _MORE_MARKERS = (*MORE_MARKERS, *(f"\n{marker}" for marker in FIRST_MARKERS))
-_GENERAL_MARKERS = frozenset((*MAIN_MARKERS, *_MORE_MARKERS, *FOREIGN_MARKERS, *RARE_MARKERS))
+_GENERAL_MARKERS = frozenset((*MAIN_MARKERS, *_MORE_MARKERS, *RARE_MARKERS))
 """Every line that the view reads for its figures contains one of these, except the rows of tables."""
 RARE_WHOLE = 1 << 15
 """Bytes at the beginning of a log in which kfjob always searches for the names of `RARE_MARKERS`."""
@@ -123,12 +120,10 @@ class _FigureSearch:
         weak = _GENERAL_MARKERS - {*_AGENT_MARKERS}
         self._main = build_search(markers, weak)
         self._main_and_more = build_search(spread_literals({*markers, *_MORE_MARKERS}), weak)
-        self._foreign = build_search(spread_literals(FOREIGN_MARKERS), _GENERAL_MARKERS)
         self._rare = build_search(RARE_MARKERS, _GENERAL_MARKERS, is_dense=True)
         self._seen = 0  # bytes of the log so far
         self._has_figures = False
         self._has_rare = False  # only a rare name found a line with figures, so other lines may have such names too
-        self._is_foreign = False  # a block had other characters than ASCII at its beginning or end
 
     def add_lines(self, block: bytes, lines: FoundLines) -> None:
         """Add the lines of the next block that may hold figures; nearly every block needs one search."""
@@ -136,9 +131,6 @@ class _FigureSearch:
         self._seen += len(block)
         at_beginning = self._seen < RARE_WHOLE
         (self._main_and_more if knew_figures else self._main).add_lines(block, lines, self._judge)
-        if self._is_foreign or not (block if at_beginning else block[-_SAMPLE:]).isascii():
-            self._is_foreign = True
-            self._foreign.add_lines(block, lines, self._judge)
         if self._has_figures:
             if block.startswith(_FIRST_FIGURES):
                 lines[0, find_line_end(block, 0)] = Relevance.FIGURES

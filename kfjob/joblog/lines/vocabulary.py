@@ -1,7 +1,7 @@
 """The words of training: names of steps, epochs, losses, speeds and other figures, and the words that name other work.
 
-Every set and pattern of such words comes from these tables. `docs/reference/progress.md` is generated from them. The words of
-other languages are German, French, Spanish, Portuguese, Italian, Russian, Chinese, Japanese and Korean.
+Every set and pattern of such words comes from these tables. `docs/reference/progress.md` is generated from them. They
+are English, Chinese and Russian.
 """
 
 from __future__ import annotations
@@ -55,10 +55,6 @@ COUNTER_WORDS = frozenset(
 """Words that say that a bar counts steps of training."""
 SHORT_NAMES: Mapping[str, str] = {"e": "epoch", "#": "step", "it": "step", "i": "step"}
 """Names of columns in a table."""
-LETTERS: Mapping[str, str] = {
-    "e": "epoch", "ep": "epoch", "b": "batch", "s": "step", "st": "step", "i": "iter", "it": "iter", "u": "update", "l": "loss",
-}  # fmt: skip
-"""Names in a line that names every figure with letters."""
 COUNT_UNITS = frozenset((*STEPS[1], "batch", "batches", *EPOCHS[0], "samples", "tokens", "tok", "kimg"))
 """Units that are the name of a counter: `10 steps`."""
 _OF_RUNS = ("total", "max", "num")
@@ -159,8 +155,6 @@ STEP_UNITS = frozenset({"it", "iter", "iteration", "step", "batch", "tick", "upd
 MEAN_WORDS = frozenset({"avg", "average", "mean", "elapsed"})
 STEP_TIME = 1
 """Rank of the time of a step by its name, as in `step_time=0.3`: benchmarks print it too."""
-OF_WORDS = frozenset({"of", "von", "sur", "de", "di", "из"})
-"""Words between a counter and its total."""
 PLACE_FILLERS = frozenset({"at", "after"})
 COUNT_FILLERS = frozenset({"at", "after", "for", "in", "of"})
 FILLERS = frozenset((
@@ -170,44 +164,31 @@ FILLERS = frozenset((
 
 
 _LANGUAGES: Mapping[str, str] = {
-    "epoch": "epoche époque epoque época epoca 轮 轮次 轮数 周期 エポック 에폭 에포크 эпоха эпохи эпоху",
-    "epochs": "epochen époques épocas epoche эпох",
-    "step": "schritt étape etape pas paso passo 步 步数 步骤 ステップ 스텝 단계 шаг шага",
-    "steps": "schritte étapes pasos passos passi шагов",
-    "iteration": "itération iteración iteração iterazione 迭代 迭代次数 イテレーション 反復 반복 итерация итерации",
-    "batch": "批次 バッチ 배치 батч",
-    "loss": "verlust perte pérdida perdida perda perdita 损失 损失值 損失 손실 потери потеря потерь лосс ошибка ℒ",
-    "train loss": "trainingsverlust",
-    "val loss": "validierungsverlust",
-    "test loss": "testverlust",
-    "lr": "lernrate 学习率 学習率 학습률",
-    "speed": "geschwindigkeit vitesse velocidad velocidade velocità 速度 속도 скорость",
-    "rate": "taux tasa taxa tasso",
-    "learning": "apprentissage aprendizaje aprendizado aprendizagem apprendimento обучения",
-    "reward": "belohnung récompense recompensa ricompensa 奖励 報酬 보상 награда",
-    "accuracy": "genauigkeit précision exactitude exactitud precisión acurácia 准确率 精度 정확도 точность",
-    "error": "fehler",
-    "average": "durchschnittlicher mittlerer moyenne media média promedio 平均 평균 средняя средний",
-    "train": "entraînement entrenamiento treino treinamento addestramento 训练 訓練 학습 훈련 обучение тренировка",
-    "test": "测试 テスト 테스트 тест",
-    "eval": "评估 評価 평가 оценка",
-    "validation": "validierung validación validação validazione 验证 検証 검증 валидация валидации",
+    "epoch": "轮 轮次 轮数 周期 эпоха эпохи эпоху",
+    "step": "步 步数 步骤 шаг шага",
+    "iteration": "迭代 迭代次数 итерация итерации",
+    "batch": "批次 батч",
+    "loss": "损失 损失值 потери потеря потерь лосс ошибка ℒ",
+    "lr": "学习率",
+    "speed": "速度 скорость",
+    "learning": "обучения",
+    "reward": "奖励 награда",
+    "accuracy": "准确率 精度 точность",
+    "average": "平均 средняя средний",
+    "train": "训练 обучение",
+    "test": "测试 тест",
+    "eval": "评估 оценка",
+    "validation": "验证 валидация валидации",
 }
 
 TRANSLATIONS: Mapping[str, str] = {word: english for english, words in _LANGUAGES.items() for word in words.split()}
 """English names by the words of other languages."""
 
-_UNSPACED = re.compile(r"[\u3041-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
-_LONGEST_FIRST = sorted((word for word in TRANSLATIONS if _UNSPACED.match(word)), key=len, reverse=True)
-_PARTS = re.compile("|".join((*_LONGEST_FIRST, r"[^\W_]")))
-
-
-def is_unspaced(word: str) -> bool:
-    """Return whether the word begins in a script that puts no spaces between words, or few: Chinese, Japanese, Korean."""
-    return _UNSPACED.match(word) is not None
+_HAN = re.compile(r"[\u4e00-\u9fff]")
+_PARTS = re.compile("|".join((*sorted(filter(_HAN.match, TRANSLATIONS), key=len, reverse=True), r"[^\W_]")))
 
 
 def translate(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the words in English; a word of Chinese, Japanese or Korean may consist of several, such as `平均损失`."""
-    parts = (part for word in words for part in (_PARTS.findall(word) if _UNSPACED.match(word) else (word,)))
-    return tuple(english for part in parts for english in TRANSLATIONS.get(part, part).split())
+    """Return the words in English; one of Chinese may consist of several, such as `平均损失`."""
+    parts = (part for word in words for part in (_PARTS.findall(word) if _HAN.match(word) else (word,)))
+    return tuple(TRANSLATIONS.get(part, part) for part in parts)

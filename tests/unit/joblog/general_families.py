@@ -94,15 +94,6 @@ NESTED: dict[str, Format] = {
     "metrics of a step": (repeat("step {s} metrics={{'ce': {l}, 'acc': 0.1}}"), AT_50),
 }
 
-LETTERS: dict[str, Format] = {
-    "letters": (repeat("E01 B000{s} L{l}"), COMPACT),
-    "small letters": (repeat("e1 b{s} l{l}"), COMPACT),
-    "short names": (repeat("ep01 it0000{s} L={l}"), COMPACT),
-    "letters with a rate": (repeat("S{s} L{l} LR0.01"), LR),
-    "letters and colons": (repeat("E:1 S:{s} L:{l}"), COMPACT),
-    "letters after a time": (repeat("2026-02-03 04:05:06 [INFO] E01 B000{s} L{l}"), COMPACT),
-}
-
 COUNTERS: dict[str, Format] = {
     "fraction, epoch and time of a batch": (
         repeat("{s}/1000 (epoch 0.5), train_loss = {l}, grad/param norm = 1.0e-02, time/batch = 0.1s"),
@@ -172,7 +163,6 @@ SHAPES: dict[str, Format] = {
     "number and brackets": (repeat("{s} [D loss: {l}, acc.: 51.20%] [G loss: 0.8]"), AT_50),
     "arrow": (repeat("[{s}] loss -> {l}; val_loss -> 3.3"), AT_50 | {"evaluation_loss": 3.3}),
     "wide arrow": (repeat("step {s} → loss {l}"), AT_50),
-    "pair of phases": (repeat("Epoch {e} train 2.{i} val 3.3"), {"epoch": 5, "loss": 2.4, "evaluation_loss": 3.3}),
     "scores of phases": (repeat("Epoch {e} train 0.{s} val 0.3 test 0.2"), {"epoch": 5, "loss": None}),
     "score before the loss": (repeat("val acc: 0.3, train loss: {l}, step {s}"), AT_50),
     "constant loss": (repeat("step {s} kl_loss 0.0 ce_loss {l}"), AT_50),
@@ -227,7 +217,7 @@ RATES: dict[str, Format] = {
 OTHER_NAMES: dict[str, Format] = {
     "CatBoost": (
         repeat("{s}:\tlearn: {l}\ttest: 2.5\tbest: 2.5 (9)\ttotal: 12ms\tremaining: 3.1s"),
-        AT_50 | {"evaluation_loss": 2.5},
+        AT_50,
     ),
     "a script L": (repeat("epoch 0 batch {s}/200  ℒ={l}"), AT_50 | {"epoch": 0}),
     "quoted cells": (['"epoch","step","train_loss"', *repeat('"0","{s}","{l}"')], AT_50 | {"epoch": 0}),
@@ -263,7 +253,7 @@ STAGES: dict[str, Format] = {
 }
 
 FAMILIES: dict[str, Format] = (
-    STAGES | SUMS | COLUMNS | NESTED | LETTERS | COUNTERS | VALIDATION | REDRAWN | SHAPES | WITHOUT_LOSS | RATES | OTHER_NAMES
+    STAGES | SUMS | COLUMNS | NESTED | COUNTERS | VALIDATION | REDRAWN | SHAPES | WITHOUT_LOSS | RATES | OTHER_NAMES
 )
 
 OTHER_WORK: dict[str, list[str]] = {

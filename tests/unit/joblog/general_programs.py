@@ -208,8 +208,6 @@ _LINES: dict[str, tuple[str, Values]] = {
     "hobby np2": ("{{'iteration': {s}, 'loss': np.float32({l})}}", AT_50),
     "hobby emoji": ("🔥 it {s:>6} ┃ 📉 {l} loss ┃ ⚡ 812.5 tok/s", AT_50 | {"speed": 812.5}),
     "hobby epoch dash": ("Epoch: {e} - Batch: 100 - Loss: {l}", EPOCH_5),
-    "hobby train/val": ("Epoch {e:02d}/50 train {l} val 3.3", EPOCH_5),
-    "hobby train/val 2": ("Epoch {e} | Train: {l} | Val: 3.3 | LR: 0.01", EPOCH_5 | {"lr": 0.01}),
     "hobby mean": ("epoch={e} mean train loss = {l} ({i}.2s)", EPOCH_5),
     "tf estimator": ("INFO:tensorflow:loss = {l}, step = {s} (0.412 sec)", AT_50),
     "tf est2": ("INFO:tensorflow:global_step/sec: 2.5\nINFO:tensorflow:loss = {l}, step = {s} (40.1 sec)", AT_50),

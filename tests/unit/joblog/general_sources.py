@@ -461,8 +461,6 @@ _LINES: dict[str, tuple[str, Values]] = {
     "hand-written: bars": ("step = {s} || loss = {l} || lr = 0.001", {"step": 50, "loss": 1.98, "lr": 0.001}),
     "hand-written: brackets name": ("[step {s}] [loss {l}] [lr 0.001]", {"step": 50, "loss": 1.98, "lr": 0.001}),
     "hand-written: hash": ("#{s} loss={l}", {"step": 50, "loss": 1.98}),
-    "hand-written: ja": ("ステップ {s}: 損失 {l}", {"step": 50, "loss": 1.98}),
-    "hand-written: de": ("Schritt {s}: Verlust {l}", {"step": 50, "loss": 1.98}),
     "hand-written: train on": ("Training on batch {s} of 900... loss={l}", {"step": 50, "loss": 1.98}),
     "hand-written: global": ("gs: {s}, loss: {l}", {"step": 50, "loss": 1.98}),
     "hand-written: optim": ("opt_step {s} micro 4 loss {l}", {"step": 50, "loss": 1.98}),

@@ -188,7 +188,7 @@ def test_too_large_numbers_are_no_figures():
     ["47,25", "2,3e-1", "0,01"],
 ])  # fmt: skip
 def test_decimal_commas_are_read(losses: list[str]):
-    training = read([f"Schritt {step} von 60 | Verlust {loss} | lr 0,0003" for step, loss in enumerate(losses)]).training
+    training = read([f"step {step} of 60 | loss {loss} | lr 0,0003" for step, loss in enumerate(losses)]).training
     assert [point.loss for point in training.curve] == [float(loss.replace(",", ".")) for loss in losses]
     assert (training.step, training.lr) == (2, 0.0003)
 

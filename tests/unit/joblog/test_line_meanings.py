@@ -7,12 +7,6 @@ import pytest
 from tests.unit.joblog.test_general import read
 
 
-def test_dashes_before_totals_are_no_ranges():
-    lines = [f"Epoch: [2-20] Batch: [{step}-5771] Loss: {9 - step / 1000}" for step in (100, 200, 300)]
-    training = read(lines).training
-    assert (training.step, training.total, training.epoch) == (300, 5771, 2)
-
-
 def test_range_of_batches_ends_at_its_last_batch():
     lines = [f"Epoch 2 Batch: [{step}-{step + 9}] Loss: {9 - step / 1000}" for step in (1, 11, 21)]
     assert read(lines).training.step == 30

@@ -49,7 +49,7 @@ from kfjob.joblog.lines.vocabulary import (
 )
 from kfjob.joblog.progress.figures import tables
 from kfjob.joblog.progress.figures.line_parser import LineParser, NamedFigure
-from kfjob.joblog.progress.figures.tokens import Cursor, expand_letters, split_tokens
+from kfjob.joblog.progress.figures.tokens import Cursor, split_tokens
 
 MAX_OTHER_LOSSES = 4
 """Losses of a line that the general reader keeps besides the first one."""
@@ -139,7 +139,7 @@ def parse_line(text: str) -> Figures:
 
 def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NONE) -> Figures:
     """Return the figures in a line without prefixes."""
-    parser = LineParser(Cursor(split_tokens(expand_letters(text))))
+    parser = LineParser(Cursor(split_tokens(text)))
     parser.run()
     phase = phase or _find_line_phase(parser, text)
     builder = _Builder(phase, text)
@@ -148,8 +148,6 @@ def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NO
     builder.add_slots(parser.slots)
     builder.drop_letter()
     builder.add_spare(parser.spare)
-    if builder.phases:
-        builder.add_pair_of_phases()
     words = tuple(parser.free[:_MAX_WORDS])
     if rank is None and parser.index is not None and builder.has_step_name:
         rank = parser.index
@@ -211,7 +209,6 @@ class _Builder:
         self._priorities: dict[str, int] = {}
         self._follows_time = False  # the figure before is a time
         self._spare: list[Counter] = []  # whole numbers with an unknown name
-        self.phases: dict[str, float] = {}  # values whose whole name is a phase, as in `train 2.3 val 2.4`
 
     @property
     def has_step_name(self) -> bool:
@@ -257,20 +254,7 @@ class _Builder:
             return Meaning(Quantity.LOSS, SUM_OF_LOSSES)
         return Meaning(Quantity.LOSS, LOSS_PART) if figure.words == ("total",) else None
 
-    def add_pair_of_phases(self) -> None:
-        """Take `train 2.3 val 2.4` for losses where the line has no other; next to `test` they are scores."""
-        training = [value for name, value in self.phases.items() if name in TRAINING_WORDS]
-        evaluation = [value for name, value in self.phases.items() if name not in TRAINING_WORDS]
-        if self.values.get("loss_name") == "learn" and len(evaluation) == 1:  # CatBoost
-            self.values.setdefault("evaluation_loss", evaluation[0])
-        if len(training) == len(evaluation) == 1 and not self._priorities.keys() & {"loss"} and "metric" not in self.values:
-            names = {"loss": training[0], "loss_name": "train", "loss_priority": LOSS_PART, "evaluation_loss": evaluation[0]}
-            self.values |= {} if "evaluation_loss" in self.values else names
-
     def _add_unknown(self, figure: NamedFigure) -> None:
-        if len(figure.words) == 1 and not figure.whole and not figure.unit and find_phase(figure.words):
-            self.phases[figure.words[0]] = figure.value
-            return
         if figure.whole and not figure.unit and figure.words and may_count(figure.words):
             self._add_spare_name(figure)
         if figure.words[-1:] and figure.words[-1] in TRAINING_WORDS and figure.whole and not figure.unit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -25,8 +24,6 @@ from kfjob.joblog.progress.figures.tokens import Cursor, Token, is_whole, parse_
 
 MAX_FIGURES = 128
 """Named values of one line."""
-_AT = re.compile(r"(?P<name>[A-Za-z_/]+)@(?P<step>\d+)$")
-"""A loss at a step, as `loss@100`; names such as `acc@1` have a number that is no step."""
 _FRACTIONS = frozenset({Quantity.LOSS, Quantity.LR, Quantity.GRAD_NORM})
 _ORDINAL = "第"
 """It stands before a number whose name follows, as in `第3轮`."""
@@ -61,13 +58,11 @@ class LineParser(Struct):
     spare: list[tuple[float, float | None]] = field(default_factory=list)  # other whole numbers without a name: some may count
     gap: Gap = field(default_factory=Gap)
     ordinal: float | None = None
-    is_quoted: bool = False  # the token before ends a name in quotes
     qualifier: int = 0  # words before a parenthesis in the name, as in `lr(Cosine): 0.1`
     last_words: tuple[str, ...] = ()
     percent: float | None = None
     key: tuple[str, ...] = ()  # the name of the next `value`
     place: int = 0  # of the newest number in the line
-    has_dashed_totals: bool = False  # a dash stands before each total, as in `Epoch [2-20]`
     index: int | None = None  # the number before a colon at the beginning: a counter, or the rank, as srun prints it
 
     def run(self) -> None:
@@ -113,9 +108,6 @@ class LineParser(Struct):
         words = split_name(name)
         self.words += (name,) if find_phase(words) and not split_words(name) else words
         self.gap = Gap(After.WORD)
-        if (place := _AT.match(name)) and names_loss(split_name(place["name"])):
-            self.words = [*split_name(place["name"])]
-            self._append(("step",), float(place["step"]), whole=True)
         if digits:
             total = self.cursor.take_total(named=True)
             self._add_named(tuple(self.words), float(digits), whole=digits.isdigit(), total=total, unit="")
@@ -152,9 +144,6 @@ class LineParser(Struct):
         elif mark == "}" and self.parents:
             self.parents.pop()
         is_arrow = mark == "-" and any(token.text == ">" for token in self.cursor.peek(2))
-        if mark == "," and self.is_quoted and self.words:
-            mark = ":"  # `('loss', 2.3)`, as Python 2 prints
-        self.is_quoted = mark in "'\"" and self.cursor.closes_word()
         ends_name = mark in ",;|{}&?" or (mark in "-•·" and self.gap.is_spaced and not is_arrow)
         if ends_name and self._names_next_number():
             mark = ":"
@@ -235,13 +224,8 @@ class LineParser(Struct):
         return token.text.startswith("-") and follows_number and bool(self.named) and not self.words
 
     def _close_range(self, end: float, unit: str) -> None:
-        """Read the end of `Batch [51-60]`. An epoch has no range, so the line `Epoch [2-20] Batch [900-5771]` has totals."""
+        """Read the end of `Batch [51-60]`."""
         before = self.named[-1]
-        meaning = find_meaning(before.words)
-        self.has_dashed_totals |= meaning is not None and meaning.quantity is Quantity.EPOCH
-        if self.has_dashed_totals:
-            self.named[-1] = before._replace(total=end)
-            return
         words = split_name(unit) if is_count(split_name(unit)) else before.words  # `51-60batch`
         self.named[-1] = before._replace(words=words, value=end, unit="")
 

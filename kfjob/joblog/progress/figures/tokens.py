@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from kfjob.base.units import COUNT_SUFFIXES
 from kfjob.joblog.lines.meanings import Quantity, find_meaning, is_other_rate, parse_unit, seconds_in, split_name
-from kfjob.joblog.lines.vocabulary import COUNT_UNITS, LETTERS, MEASURES, OF_WORDS, UNITS
+from kfjob.joblog.lines.vocabulary import COUNT_UNITS, MEASURES, UNITS
 
 MAX_LENGTH = 4096
 """Characters of a line that may be progress; a longer line is a dump."""
@@ -36,7 +36,7 @@ _TOKEN = re.compile(
     r"|(?P<decimal>(?:(?<=[:=])|(?<=[:=\w\]\)] ))[-+]?(?:0,\d++|\d++,(?:\d{4,}+|\d{1,2}+))(?![\d,.])"  # 0,1402
     r"(?:[eE][-+]?\d++)?)"
     r"|(?P<number>[-+](?i:nan|infinity|inf)(?!\w)|[-+]?(?:\d{1,3}(?>(?:,\d{3})+)(?!\d)(?:\.\d*+)?|\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?)"
-    r"|(?P<word>[\u3041-\u30ff\u4e00-\u9fff\uac00-\ud7af]++|[^\W\d_][\w]*+(?>(?:(?:[/.@-](?=[^\W\d])|[@](?=\d))\w++)*)|_\w++|#(?!\w))"
+    r"|(?P<word>[\u4e00-\u9fff]++|[^\W\d_][\w]*+(?>(?:(?:[/.@-](?=[^\W\d])|[@](?=\d))\w++)*)|_\w++|#(?!\w))"
     r"|(?P<mark>.)",
     re.DOTALL,
 )
@@ -94,22 +94,6 @@ def is_whole(text: str) -> bool:
     return text.lstrip("+-").replace(",", "").isdigit()
 
 
-_GROUP = r"[A-Za-z]{1,4}[:=]?[-+]?\d[\d.]*+(?:[eE][-+]?\d++)?[%a-z]{0,2}"
-_LINE = re.compile(rf"[\[(]?{_GROUP}(?:[ \t,|;/\])(-]++{_GROUP}){{1,15}}[ \t)\]]*")
-_PAIR = re.compile(r"(?<![A-Za-z])([A-Za-z]{1,4})[:=]?(?=[-+]?\d)")
-_LOSS = re.compile(r"(?<![A-Za-z])[Ll][:=]?-?\d+\.\d")
-
-
-def expand_letters(text: str) -> str:
-    """Return the line with names in place of its letters; another line as it is. The time is linear in the length."""
-    if not _LINE.fullmatch(text) or not _LOSS.search(text):
-        return text
-    names = [match[1].lower() for match in _PAIR.finditer(text)]
-    if not any(name in LETTERS and name != "l" for name in names):
-        return text
-    return _PAIR.sub(lambda match: f"{LETTERS.get(match[1].lower(), match[1])} ", text)
-
-
 class Cursor(Struct):
     """A position in the tokens of a line."""
 
@@ -143,11 +127,6 @@ class Cursor(Struct):
         """Return whether a bracket ends within two tokens."""
         return any(token.text in "])" for token in self.peek(2) if token.kind == "mark")
 
-    def closes_word(self) -> bool:
-        """Return whether a comma and then a number follow."""
-        rest = self.peek(3)
-        return [token.kind for token in rest] == ["mark", "space", "number"] and rest[0].text == ","
-
     def separates(self) -> bool:
         """Return whether the number before stands alone at the beginning of a line: `10 | loss 2.3`."""
         if self.at_end:
@@ -177,7 +156,7 @@ class Cursor(Struct):
         place = self._skip_spaces(self.position)
         if place >= len(self.tokens):
             return None
-        if self.tokens[place].text in OF_WORDS or self.tokens[place].text == "/":
+        if self.tokens[place].text in {"of", "из", "/"}:
             place = self._skip_spaces(place + 1)
         elif [item.text for item in self.tokens[place : place + 3 : 2]] == ["out", "of"]:
             place = self._skip_spaces(place + 3)

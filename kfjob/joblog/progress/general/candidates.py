@@ -19,12 +19,10 @@ from typing import NamedTuple
 from ahocorasick_rs import AhoCorasick
 
 from kfjob.joblog.lines.line_text import mask_digits
-from kfjob.joblog.lines.meanings import Quantity, find_meaning
 from kfjob.joblog.lines.prefixes import clean_line
 from kfjob.joblog.lines.vocabulary import (
     EPOCHS,
     LEARNING_RATE,
-    LEARNING_WORDS,
     LOSS_PARTS,
     LOSSES,
     RATES,
@@ -32,16 +30,13 @@ from kfjob.joblog.lines.vocabulary import (
     STEPS,
     TRANSLATIONS,
     WEAK_COUNT,
-    is_unspaced,
-    translate,
 )
 from kfjob.joblog.progress.figures.bars import MARKER
 from kfjob.joblog.progress.figures.line_figures import announces_training, read_content
 
 MAIN_MARKERS = (
     "loss", "Loss", "LOSS", "step", "Step", "STEP", "poch", "EPOC", "iter", "Iter", "pdate", "batch", "Batch", "it/s", "s/it",
-    "/sec", "per_s", "per s", "es/s", "peed", "ghpu", "Cost", "piso", "earn", "rmse", "kimg", "raini", "erlust", "perte",
-    "perd",
+    "/sec", "per_s", "per s", "es/s", "peed", "ghpu", "Cost", "piso", "earn", "rmse", "kimg", "raini",
 )  # fmt: skip
 """A log with figures of training has lines with one of these, or with a name in `RARE_MARKERS`.
 
@@ -61,10 +56,8 @@ FIRST_MARKERS = ("lr:", "lr=", "lr ")
 """A line with a figure of training may begin with one of these."""
 _SEPARATORS = " :=\"'\t|(/]_"
 """What may follow a name."""
-_FIGURES = frozenset({Quantity.STEP, Quantity.EPOCH, Quantity.LOSS, Quantity.LR, Quantity.SPEED})
 _STEM = 4
-"""Letters of a literal: shorter ones are in many words."""
-_UNSPACED_STEM = 2
+"""Letters of a name to search for: shorter ones are in many words."""
 
 
 def _find_forms(name: str) -> tuple[str, ...]:
@@ -77,36 +70,6 @@ def _is_found(text: str, markers: Iterable[str]) -> bool:
     return any(marker in text for marker in markers)
 
 
-def _is_figure(word: str) -> bool:
-    """Return whether the word of another language names a figure."""
-    meaning = find_meaning(translate((word,)))
-    return meaning is not None and meaning.quantity in _FIGURES
-
-
-FOREIGN_NAMES = tuple(sorted(word for word in TRANSLATIONS if _is_figure(word)))
-"""Names of figures in other languages."""
-
-
-def _find_stems(word: str) -> tuple[str, ...]:
-    """Return the literals for a word as it is, and with a capital letter."""
-    if is_unspaced(word):
-        return (word[:_UNSPACED_STEM],)
-    return (word[1 : _STEM + 1],) if len(word) > _STEM else (word, word.capitalize())
-
-
-def _mark_foreign_names() -> tuple[str, ...]:
-    """Return literals for the names in other scripts and with other letters; a block of plain ASCII has none of them."""
-    stems: dict[str, None] = {}
-    for word in sorted(FOREIGN_NAMES, key=len):  # a short word finds the longer ones that begin with it
-        forms = (word, word.capitalize())
-        if not word.isascii() and not all(_is_found(form, (*MAIN_MARKERS, *stems)) for form in forms):
-            stems |= dict.fromkeys(_find_stems(word))
-    return tuple(stems)
-
-
-FOREIGN_MARKERS = _mark_foreign_names()
-"""Lines with figures in other languages, at most 64; a log of plain ASCII has only `MAIN_MARKERS` and `RARE_MARKERS`."""
-
 _COUNTERS = (*(name for group in (*STEPS[:WEAK_COUNT], EPOCHS[0]) for name in group if len(name) >= _STEM), "round")
 _LOSSES = (*(name for group in LOSSES for name in group), *sorted(LOSS_PARTS))
 NAMES = (*_COUNTERS, *_LOSSES, *sorted(RATES), LEARNING_RATE)
@@ -114,14 +77,13 @@ NAMES = (*_COUNTERS, *_LOSSES, *sorted(RATES), LEARNING_RATE)
 
 
 def _mark_rare_names() -> tuple[str, ...]:
-    """Return the names without a literal of the other searches, in each form of their letters and before each separator."""
-    foreign = (*FOREIGN_NAMES, *(word for word, english in TRANSLATIONS.items() if english in LEARNING_WORDS))
-    names = [*NAMES, *(name for name in foreign if name.isascii() and len(name) >= _STEM)]
-    forms = dict.fromkeys(form for name in names for form in _find_forms(name))
+    """Return the names without a literal of the other searches before each separator, and those of other languages."""
+    forms = dict.fromkeys(form for name in NAMES for form in _find_forms(name))
     rates = dict.fromkeys(form for unit in SHORT_RATE_UNITS for form in (unit, unit.capitalize(), unit.upper()))
-    rare = [form for form in (*forms, *rates) if not _is_found(form, (*MAIN_MARKERS, *FOREIGN_MARKERS))]
+    rare = [form for form in (*forms, *rates) if not _is_found(form, MAIN_MARKERS)]
     letters = tuple(f" {letter}{after}" for letter in "Ll" for after in "0123456789:= ")
-    return (*(f"{form}{separator}" for form in rare for separator in _SEPARATORS), *letters)
+    foreign = dict.fromkeys(form for word in TRANSLATIONS for form in (word, word.capitalize()))
+    return (*(f"{form}{separator}" for form in rare for separator in _SEPARATORS), *letters, *foreign)
 
 
 RARE_MARKERS = _mark_rare_names()
@@ -179,7 +141,7 @@ def _read_skeleton(skeleton: str) -> LayoutContent:
     return LayoutContent(matters=content.matters or announces_training(text), is_header=content.header is not None)
 
 
-_AUTOMATON = AhoCorasick([*MAIN_MARKERS, *MORE_MARKERS, *FOREIGN_MARKERS, *RARE_MARKERS])
+_AUTOMATON = AhoCorasick([*MAIN_MARKERS, *MORE_MARKERS, *RARE_MARKERS])
 
 
 def is_candidate(text: str) -> bool:
