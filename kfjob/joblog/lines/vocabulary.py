@@ -9,22 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-TRAINING_WORDS = frozenset({"train", "training", "trn", "tr"})
+TRAINING_WORDS = frozenset({"train", "training", "tr"})
 EVALUATION_WORDS = frozenset((
     "val", "valid", "validation", "validate", "eval", "evaluation", "evaluate", "evaluating", "test",
     "testing", "dev", "cv", "inference", "evaluator",
 ))  # fmt: skip
-PHASE_NAMES = ("mode", "phase", "split", "stage")
+PHASE_NAMES = ("mode", "split")
 """Names whose value is a phase, as in `split=val`."""
 DATA_WORDS = (
-    "map", "tokeniz", "download", "split", "filter", "pack", "group", "process", "preprocess", "cach", "convert", "extract",
+    "map", "tokeniz", "download", "split", "filter", "pack", "group", "process", "cach", "convert", "extract",
     "build", "shuffl", "index", "encod", "prepar", "comput", "generat",
 )  # fmt: skip
 """Words with these beginnings name the preparation of data."""
 PREPARATION_WORDS = (
     *DATA_WORDS, "load", "shard", "fetch", "captur", "compil", "upload", "sav", "read", "collect", "install", "loglikelihood",
-    "wait", "connect", "retry", "attempt", "warmup", "profil", "quantiz", "merg", "search", "sampl", "writ", "copy", "import",
-    "export", "resolv", "unpack", "creat", "calibrat", "predict", "pars", "decod", "check", "verif", "trial",
+    "wait", "connect", "retry", "attempt", "warmup", "profil", "quantiz", "merg", "search", "sampl", "writ",
+    "resolv", "creat", "calibrat", "predict", "decod", "check", "verif", "trial",
 )  # fmt: skip
 """Words with these beginnings name work that is not training."""
 
@@ -34,8 +34,8 @@ ANNOUNCEMENT = re.compile(r"(?i)\b(?:start|begin|run|resum|enter|launch)\w{0,5}\
 STEPS: tuple[tuple[str, ...], ...] = (
     ("global step", "optimizer step", "train step", "num updates",
      "train updates", "training step", "training steps"),
-    ("step", "steps", "iteration", "iterations", "iter", "iters", "it", "itr", "its", "update", "updates", "upd"),
-    ("batch", "batches", "minibatch", "batch idx", "batch index", "mb", "up"),
+    ("step", "steps", "iteration", "iterations", "iter", "iters", "it", "itr", "update", "updates", "upd"),
+    ("batch", "batches", "minibatch", "batch index", "mb", "up"),
     ("tick", "round", "episode", "episodes", "frame", "frames", "samples", "kimg", "examples", "tokens", "timesteps",
      "env steps", "idx", "i"),
 )  # fmt: skip
@@ -64,15 +64,15 @@ TOTALS = (*(name for name in _RUN_NAMES if name not in STEPS[0]), "total", "num 
 EPOCH_TOTALS = (*(f"{word} epochs" for word in _OF_RUNS), "n epochs", "num train epochs")
 COUNT_EXCLUDED = frozenset((
     "per", "skipped", "max", "min", "total", "warmup", "accumulation", "log", "logging", "save", "saving", "eval", "every",
-    "interval", "size", "time", "timing", "nan", "skip", "num", "best", "last", "restart", "patience", "left", "remaining",
+    "interval", "size", "time", "timing", "nan", "skip", "num", "best", "last", "restart", "left", "remaining",
     "elapsed", "avg", "average", "mean", "example", "examples", "sub", "inner", "val", "valid", "validation", "test", "dev",
-    "checkpoint", "resume", "resumed", "local", "micro", "layer",
+    "checkpoint", "local", "micro", "layer",
 ))  # fmt: skip
 LOSS_EXCLUDED = frozenset((
-    "scale", "scaler", "scaling", "weight", "weights", "fn", "type", "ratio", "coef", "coefficient", "lambda", "packet",
+    "scale", "scaler", "scaling", "weight", "weights", "fn", "type", "ratio", "coef", "lambda", "packet",
     "packets", "best", "lowest", "tokens", "time", "improvement", "improved", "previous", "prev", "target", "stop",
-    "patience", "count", "num", "clip", "spike", "factor", "threshold", "name", "mode", "hit", "change", "std", "var",
-    "variance", "minimum", "min", "diff", "gap", "probability", "rate", "percent", "percentage",
+    "patience", "count", "num", "clip", "factor", "threshold", "name", "mode", "std", "var",
+    "variance", "min", "probability", "rate", "percent",
 ))  # fmt: skip
 LOSSES: tuple[tuple[str, ...], ...] = (
     ("train loss",),
@@ -80,13 +80,13 @@ LOSSES: tuple[tuple[str, ...], ...] = (
     ("loss",),
     ("lm loss",),
     ("step loss", "batch loss", "loss step", "minibatch loss"),
-    ("average loss", "avg loss", "mean loss", "running loss", "epoch loss", "smoothed loss", "loss epoch",
+    ("average loss", "avg loss", "mean loss", "running loss", "epoch loss", "loss epoch",
      "loss avg", "loss mean", "loss value"),
 )  # fmt: skip
 TOTAL_WORDS = {**dict.fromkeys(("total", "overall", "combined", "joint"), 1), **dict.fromkeys(("all", "sum", "full"), 3)}
 """A loss with one of these words in its name is a sum of losses with this priority; the word alone may name such a sum."""
 PLAIN_LOSS = 2
-ADVERSARY = frozenset({"d", "disc", "discriminator", "critic", "adv", "adversarial"})
+ADVERSARY = frozenset({"d", "disc", "discriminator", "critic"})
 CLEAR_COUNT, WEAK_COUNT, SPARE_COUNT = 2, 3, 4
 """A counter's name is clear below the first number. From the second on, it may count something else, such as samples. A spare
 counter has no known name: it counts if it grows evenly."""
@@ -95,14 +95,14 @@ SUM_OF_LOSSES, ANY_LOSS, LOSS_PART = range(len(LOSSES), len(LOSSES) + 3)
 LOSS_WORDS = frozenset({"loss", "losses"})
 """Either is a loss as a name, and in the name of a dictionary that contains the value."""
 LOSS_PARTS = frozenset((
-    "cost", "objective", "nll", "nelbo", "elbo", "bce", "xent", "mse", "rmse", "ce", "crossentropy", "kld", "gan", "cycle",
-    "idt", "recon", "rec", "nce", "bpb", "bpc", "learn",
+    "cost", "objective", "nll", "elbo", "bce", "xent", "mse", "rmse", "ce", "gan", "cycle",
+    "recon", "rec", "bpb", "bpc", "learn",
 ))  # fmt: skip
 NETWORKS = frozenset({"l", "d", "g"})
 """Letters before the name of a loss, or alone: the loss of the discriminator, of the generator, and `L`."""
 ERRORS = frozenset({"l1", "l2"})
 """In the name of a figure of training or evaluation these are its loss; other programs name a penalty so."""
-REWARDS = frozenset({"reward", "rewards", "rew", "return", "returns"})
+REWARDS = frozenset({"reward", "rewards", "rew", "return"})
 ERROR_METRICS = frozenset({"error", "err"})
 METRICS = REWARDS | ERROR_METRICS | frozenset((
     "accuracy", "acc", "ppl", "perplexity", "psnr", "ssim", "map", "miou", "iou",
@@ -110,16 +110,16 @@ METRICS = REWARDS | ERROR_METRICS | frozenset((
     "precision", "mae",
 ))  # fmt: skip
 """With a step, these figures show training even where a program prints no loss."""
-DONE_WORDS = frozenset({"seen", "processed", "completed", "consumed", "done", "executed", "taken", "played"})
+DONE_WORDS = frozenset({"seen", "processed", "completed", "consumed", "done", "executed", "played"})
 LEARNING_WORDS = frozenset({"learning", "learn"})
 LEARNING_RATE = "learning rate"
 LR_NAMES = ("lr", LEARNING_RATE)
 """Names of the learning rate itself; other names with its words may be one of several."""
 LR_EXCLUDED = frozenset({"base", "initial", "max", "min", "peak", "init", "warmup", "decay", "scale"})
-GRADIENT_WORDS = frozenset({"grad", "gradient", "gradients", "g"})
-GRADIENT_NORMS = frozenset({"gnorm", "gradnorm", "gn"})
+GRADIENT_WORDS = frozenset({"grad", "gradient", "g"})
+GRADIENT_NORMS = frozenset({"gnorm", "gn"})
 RATE_WORDS = frozenset({"rate", "speed"})
-RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "qps", "speed", "tgs"})
+RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "speed", "tgs"})
 UNITS_OF_RATES: Mapping[str, str] = {
     "tgs": "tokens/s/gpu", "wps": "words/s", "ups": "updates/s", "fps": "frames/s",
 }  # fmt: skip
@@ -137,8 +137,8 @@ GROUPS_OF_RANKS = frozenset({"local", "tensor", "pipeline", "node", "group"})
 """A rank with one of these words is not the rank in the job."""
 _BYTES = frozenset({"b", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib"})
 NO_STEP_UNITS = _BYTES | frozenset((
-    "req", "reqs", "requests", "infer", "inferences", "ops", "flop", "flops", "gflop",
-    "gflops", "tflop", "tflops", "pflops", "bits", "kbits", "mbits", "gbits",
+    "req", "reqs", "requests", "inferences", "ops", "flops",
+    "gflops", "tflop", "tflops", "gbits",
 ))  # fmt: skip
 """A rate in these units is not that of training."""
 SHORT_TIMES = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3, "us": 1e-6}
@@ -159,7 +159,6 @@ PLACE_FILLERS = frozenset({"at", "after"})
 COUNT_FILLERS = frozenset({"at", "after", "for", "in", "of"})
 FILLERS = frozenset((
     "is", "was", "of", "at", "in", "for", "after", "the", "to", "and", "on", "by", "current", "curr", "cur",
-    "so", "far", "now",
 ))  # fmt: skip
 
 

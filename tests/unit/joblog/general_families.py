@@ -175,7 +175,6 @@ SHAPES: dict[str, Format] = {
     "padded step in brackets": (repeat("[04:24:16] - [step:         {s}] loss:  {l}, time/iteration:  5.0e+02 ms"), AT_50),
     "name that touches its value": (repeat("EPOCH[{e}/90] loss{l}-|Sample:4.12|"), {"epoch": 5, "loss": 1.98}),
     "negative power after the name": (repeat("step {s} loss{l}e-02"), {"step": 50, "loss": 0.0198}),
-    "name after the value": (repeat("E{e} trn {l} loss, 0.31 acc\nE{e} val 3.31 loss, 0.30 acc"), {"epoch": 5, "loss": 1.98}),
     "step in thousands": (repeat("| Epoch: 2/91 ({s}/409) | Loss: {l} | 1.8 steps/s | Step: 12k |"), AT_50 | {"epoch": 2}),
     "a range between name and value": (repeat("step {s} avg. loss [{e}1-{e}9]: {l}"), AT_50),
     "a range in a bar": (

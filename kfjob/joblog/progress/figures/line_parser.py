@@ -171,8 +171,6 @@ class LineParser(Struct):
             value, whole = decimal, False  # nobody prints these with groups of thousands
         is_rate = meaning is not None and meaning.quantity is Quantity.SPEED and not meaning.unit
         multiplier, unit = self.cursor.take_unit(named=bool(self.words), is_rate=is_rate)
-        if unit and self.words and self.gap.marks.endswith("(") and self.cursor.next_is(":"):
-            return  # `fps (10 sec: 812.5)`
         if value is None or unit is None:
             self._forget()
             return
@@ -188,14 +186,11 @@ class LineParser(Struct):
         second = self.cursor.take_second(token) if whole and opened else None
         total = None if second is not None else self.cursor.take_total(named=bool(self.words))
         place, self.gap = self.gap.place, Gap(After.NUMBER)
-        if self.words:
-            words = self._take_name(may_continue=meaning is None and not (whole or unit))
-            if second is not None:
-                self._add_pair(words, value, second)
-            else:
-                self._add_named(words, value, whole=whole, total=total, unit=unit)
-        elif second is not None:
-            self._add_pair((), value, second)
+        words = self._take_name()
+        if second is not None:
+            self.slots += [(value, None), (second, None)]  # `[epoch, step]`
+        elif words:
+            self._add_named(words, value, whole=whole, total=total, unit=unit)
         else:
             self._add_unnamed(place, value, whole=whole, total=total, unit=unit)
 
@@ -203,10 +198,8 @@ class LineParser(Struct):
         """Return what the words since the last number or separator mean."""
         return find_meaning(tuple(self.words[-MAX_NAME:])) if self.words else None
 
-    def _take_name(self, *, may_continue: bool) -> tuple[str, ...]:
-        """Return the name of the number and forget it; the name of a loss may continue after it, as in `trn 2.31 loss`."""
-        if may_continue and find_phase(self.words[-1:]):
-            self.words += find_name_after(self.cursor)
+    def _take_name(self) -> tuple[str, ...]:
+        """Return the name of the number and forget it."""
         words, self.words = tuple(self.words[-MAX_NAME:]), []
         if words == ("value",) and self.key:
             words, self.key = self.key, ()
@@ -243,11 +236,6 @@ class LineParser(Struct):
 
     def _append(self, words: tuple[str, ...], value: float, *, whole: bool, total: float | None = None, unit: str = "") -> None:
         self.named.append(NamedFigure(words, value, whole, total, unit, len(self.free), self.place))
-
-    def _add_pair(self, words: tuple[str, ...], first: float, second: float) -> None:
-        """Add `[epoch, step]`."""
-        if not words or find_meaning(words) is None or is_count(words):
-            self.slots += [(first, None), (second, None)]
 
     def _add_unnamed(self, place: Place, value: float, *, whole: bool, total: float | None, unit: str) -> None:
         if unit == "%" and self.percent is None:

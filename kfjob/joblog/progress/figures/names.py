@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kfjob.joblog.lines.meanings import Quantity, find_meaning, split_name
-from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, SHORT_NAMES, SUM_OF_LOSSES
+from kfjob.joblog.lines.vocabulary import ANY_LOSS, CLEAR_COUNT, SUM_OF_LOSSES
 from kfjob.joblog.progress.figures.tokens import Cursor
 
 MAX_TOKENS_OF_NAME = 6
@@ -58,9 +58,6 @@ def split_digits(word: str, cursor: Cursor) -> tuple[str, str]:
     """Return `epoch` and `3` for `epoch3`, `loss` and `0.13` for `loss0` before `.13`; else the word."""
     name = word.rstrip("0123456789")
     digits = word[len(name) :]
-    is_first = cursor.position == 1 and [token.kind for token in cursor.peek(2)] == ["space", "word"]
-    if digits and is_first and name.lower() in SHORT_NAMES:
-        return SHORT_NAMES[name.lower()], digits  # `E10 trn 0.41 loss`
     meaning = find_meaning(split_name(name)) if digits and name.isalpha() else None
     if meaning and meaning.quantity is Quantity.LOSS and any(token.is_fraction for token in cursor.peek()):
         return name, digits + cursor.take().text

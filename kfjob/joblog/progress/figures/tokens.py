@@ -152,14 +152,12 @@ class Cursor(Struct):
         return parse_figure(rest[1].text)
 
     def take_total(self, *, named: bool) -> float | None:
-        """Return the number after `/`, `of` or `out of`. `named`: the counter has a name before it."""
+        """Return the number after `/` or `of`. `named`: the counter has a name before it."""
         place = self._skip_spaces(self.position)
         if place >= len(self.tokens):
             return None
         if self.tokens[place].text in {"of", "из", "/"}:
             place = self._skip_spaces(place + 1)
-        elif [item.text for item in self.tokens[place : place + 3 : 2]] == ["out", "of"]:
-            place = self._skip_spaces(place + 3)
         else:
             return None
         if place >= len(self.tokens) or self.tokens[place].kind != "number":
