@@ -84,7 +84,7 @@ def test_progress_leaves_the_failure_to_the_restarts():
         ("KeyError: 'lr'", "exception"),
         ("my.package.ValueError: 7", "exception"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'data.txt'", "file-not-found"),
-        ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)", "matrix-shapes"),
+        ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)", "exception"),
         ("my.package.WrongConfig: no layer 3", "exception"),
         ("TypeError: f() got an unexpected keyword argument 't_mul'", "library-interface"),
         ("TypeError: unsupported operand type(s) for +: 'int' and 'str'", "exception"),

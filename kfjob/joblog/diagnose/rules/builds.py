@@ -62,13 +62,6 @@ RULES = (
         probed=True,
     ),
     Rule(
-        id="triton-resources",
-        title="a Triton kernel needs more of the GPU than it has",
-        cause="the kernel's block sizes were chosen for a larger card: its {what} exceeds the limit of this one",
-        remedy="use the package's version for this GPU, smaller block sizes or fewer stages, or another attention",
-        pattern=r"out of resources?: (?P<what>[\w ]+)",
-    ),
-    Rule(
         id="ptx-assembler",
         title="Triton or the CUDA toolkit does not know this GPU",
         cause="ptxas or LLVM is older than the card: it has no code generator for its compute capability",
@@ -183,14 +176,5 @@ RULES = (
         pattern=r"model type .(?P<name>[\w.-]+). but Transformers does not recognize|Unrecognized configuration class"
         r"|Unrecognized model in "
         r"(?P<name2>\S+?)\.? |Unknown model type:? (?P<name3>\S+)|Tokenizer class (?P<name4>\w+) does not exist",
-    ),
-    Rule(
-        id="remote-code",
-        title="the model or data set brings its own code, which is not trusted",
-        cause="loading it runs code from the hub; without a terminal nobody can confirm that",
-        remedy="read the code, then pass `trust_remote_code=True` and pin its revision",
-        pattern=r"(?:set|pass|option) (?:the option )?`?trust_remote_code=True`? to (?:remove this error|allow)"
-        r"|contains custom code which must be "
-        r"executed|requires you to execute the \w+ file in that repo",
     ),
 )

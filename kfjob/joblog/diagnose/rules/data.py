@@ -65,44 +65,11 @@ RULES = (
         r"|No such file or directory: ['\"][^'\"]*(?:-\d{5}-of-\d{5}\.|__\d+_\d+\.distcp|mp_rank_\d+)",
     ),
     Rule(
-        id="shards-fewer-than-workers",
-        title="a loader worker or a rank gets no shard of the data set",
-        cause="WebDataset divides the shards over ranks and loader workers, and there are fewer shards than those",
-        remedy="lower the number of loader workers (num_workers), write more shards, or use `resampled=True`",
-        pattern=r"fewer shards than workers|No samples found in dataset",
-    ),
-    Rule(
         id="dataset-folder",
         title="`{path}` is no data set that `datasets.load_from_disk()` can read",
         cause="the folder was not written by `save_to_disk()`, only in part, or is the parent of the data set's folder",
         remedy="pass the folder that holds dataset_info.json or dataset_dict.json; use `load_dataset()` for raw files",
         pattern=r"Directory (?P<path>\S+) is neither a `Dataset` directory",
-    ),
-    Rule(
-        id="dataset-columns",
-        title="no column of the data set is an argument of the model",
-        cause="the Trainer removes columns that the model's `forward()` does not take, and none is left",
-        remedy="tokenize the data set before training (input_ids, labels), or use a trainer that does it, such as SFTTrainer",
-        pattern=r"No columns in the dataset match",
-    ),
-    Rule(
-        id="tokenizer-input",
-        title="the tokenizer gets something else than text",
-        cause="a row of the data has no text (None or a number), or a list where a text is expected",
-        remedy="remove rows without text (`Dataset.filter`), and check the name of the column",
-        pattern=r"ext input must be of type `str`|TextEncodeInput must be ",
-    ),
-    Rule(
-        id="batch-no-tensor",
-        title="the fields of a batch cannot become a tensor",
-        cause="a field holds text or nested lists where numbers are needed, or the samples have different lengths",
-        remedy=(
-            "remove the text columns after tokenising (`remove_columns=`), and pad the samples: a collator with padding, or "
-            "`padding=True, truncation=True`"
-        ),
-        # transformers tokenization_utils_base.py convert_to_tensors; torch/csrc/utils/tensor_new.cpp
-        pattern=r"Unable to create tensor, you should probably|too many dimensions 'str'"
-        r"|expected sequence of length \d+ at dim",
     ),
     Rule(
         id="sample-empty",

@@ -23,13 +23,6 @@ RULES = (
         stack=("serialization.py", "torch/_utils.py"),
     ),
     Rule(
-        id="torch-load-blocked",
-        title="transformers refuses to load pickled weights with this torch",
-        cause="`torch.load` is not safe before torch 2.6, so transformers loads only safetensors with it",
-        remedy="use torch 2.6 or newer, or convert the weights to safetensors",
-        pattern=r"serious vulnerability issue in `torch\.load`",
-    ),
-    Rule(
         id="weights-not-downloaded",
         title="a model or tokenizer file is not what its name says: usually a git-lfs pointer or a broken download",
         cause="it was fetched without git lfs (a pointer of three lines), is an HTML page, or was copied incompletely",
@@ -92,14 +85,6 @@ RULES = (
         pattern=r"unable to lock (?:the )?file|driver lock request failed|No locks available",
     ),
     Rule(
-        id="json-invalid",
-        title="what the program reads as JSON is not JSON",
-        cause="the file or the text is empty, ends early, or has another format, such as an error page: {what}",
-        remedy="open the file that the traceback names, or print the text before the program parses it",
-        pattern=r"JSONDecodeError: (?P<what>[^\n]*)",
-        role=Role.SUSPECT,
-    ),
-    Rule(
         id="file-damaged",
         title="the data that the program reads is incomplete or has another encoding",
         cause="it ends early (an interrupted copy or download), is empty, or is not in the format that its reader expects",
@@ -160,13 +145,6 @@ RULES = (
         remedy="check the URL with `aws s3 ls` (or `gsutil ls`) and the same role",
         pattern=r"(?P<what>NoSuchBucket|NoSuchKey|operation: Not Found|PermanentRedirect"
         r"|\(404\) when calling the \w+ operation|(?:s3|gs|oci|azure|r2)://\S+ not found\b|The specified blob does not exist)",
-    ),
-    Rule(
-        id="checkpoint-device",
-        title="the checkpoint was saved on GPUs that this process does not have",
-        cause="`torch.load` puts tensors on the device that they were saved from, such as cuda:7 or any GPU",
-        remedy='pass `map_location="cpu"` (or the GPU of `LOCAL_RANK`) to `torch.load`',
-        pattern=r"Attempting to deserialize object on",
     ),
     Rule(
         id="checkpoint-write",

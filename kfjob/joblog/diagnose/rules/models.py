@@ -69,16 +69,6 @@ RULES = (
         ),
     ),
     Rule(
-        id="ddp-marked-twice",
-        title="DDP reduced a parameter twice in one step",
-        cause=(
-            "the backward pass reached it twice: activation checkpointing with re-entry, or a layer that the forward pass uses "
-            "several times, together with `find_unused_parameters=True`"
-        ),
-        remedy="use checkpointing with `use_reentrant=False`, set `static_graph=True`, or drop `find_unused_parameters`",
-        pattern=r"mark a variable ready only once|marked as ready twice",
-    ),
-    Rule(
         id="ddp-nothing-to-train",
         title="no parameter of the model needs a gradient",
         cause="the model or the loss has no trainable parameter: all are frozen, or adapters are missing",
@@ -141,25 +131,6 @@ RULES = (
         pattern=r"loss scale already at minimum|[Mm]inimum loss scale reached|scale has reached its minimum",
     ),
     Rule(
-        id="matrix-shapes",
-        title="a layer got an input of another size ({columns} columns for {rows} rows)",
-        cause=(
-            "the matrices are {left}x{columns} and {rows}x{right}: usually the input size of a layer ({rows}) differs from the "
-            "size of the tensor before it ({columns})"
-        ),
-        remedy="set the layer's input size to the last dimension of its input, or reshape the input before the layer",
-        pattern=r"shapes cannot be multiplied \((?P<left>\d+)x(?P<columns>\d+) and (?P<rows>\d+)x(?P<right>\d+)\)",
-        role=Role.SUSPECT,
-    ),
-    Rule(
-        id="tensor-shapes",
-        title="tensors have shapes that do not fit together",
-        cause="samples of a batch differ in length because nothing pads them, or a layer got an input of another size",
-        remedy="pad or cut the samples in the collate function, and compare the sizes with the configuration",
-        pattern=r"stack expects each tensor to be equal size|Sizes of tensors must match|size of tensor a \(\d+\) must match",
-        role=Role.SUSPECT,
-    ),
-    Rule(
         id="batch-norm-single",
         title="a BatchNorm layer got one value per channel, too few for statistics",
         cause="the batch of this rank has a single sample, usually the last batch of an epoch",
@@ -189,16 +160,6 @@ RULES = (
         cause="a CPU build of torch, or one for another platform, is installed",
         remedy="install torch with CUDA, or use the gloo backend",
         pattern=r"Distributed package doesn't have NCCL|No module named 'torch\._C\._distributed",
-    ),
-    Rule(
-        id="quantized-placement",
-        title="a quantised or spread model cannot be trained on these devices",
-        cause=(
-            "a model that was loaded with `device_map`, or in 8 or 4 bits, stays on the GPUs where it was loaded, and each "
-            "rank needs it on its own GPU"
-        ),
-        remedy="load it on the GPU of `LOCAL_RANK` (a `device_map` with that one device), or without a device map",
-        pattern=r"You can't train a model that has been loaded|`\.to` is not supported for `[48]-bit`",
     ),
     Rule(
         id="sharded-parameter",

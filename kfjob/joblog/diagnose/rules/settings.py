@@ -4,22 +4,6 @@ from kfjob.joblog.diagnose.rule import Role, Rule
 
 RULES = (
     Rule(
-        id="best-model-strategy",
-        title="the Trainer saves at other times than it evaluates",
-        cause="`load_best_model_at_end=True` needs an evaluation at every checkpoint",
-        remedy="give save_strategy and eval_strategy one value, and make save_steps a multiple of eval_steps",
-        pattern=r"load_best_model_at_end requires the (?:save|saving)",
-    ),
-    Rule(
-        id="yaml-syntax",
-        futile_after=1,
-        title="a configuration file is not valid YAML",
-        cause="the parser stops at {place}: usually a wrong indentation, a tab, or a value with a colon that needs quotes",
-        remedy="correct the line; `python -c 'import yaml; yaml.safe_load(open(\"FILE\"))'` checks the file",
-        pattern=r"yaml\.(?:scanner|parser|composer|constructor)\.\w+Error[^\n]*(?:\n[^\n]*){0,4}?"
-        r"in (?P<place>\"[^\"\n]*\", line \d+)|yaml\.(?:scanner|parser|composer|constructor)\.\w+Error",
-    ),
-    Rule(
         id="hydra-override",
         futile_after=1,
         title="the configuration has no key `{name}`",
@@ -52,15 +36,6 @@ RULES = (
         remedy="check `--config-path`, `--config-name` and the working directory; the message lists the choices",
         pattern=r"annot find primary config '?(?P<name>[^'\s]+)|In '[^']*': Could not find '(?P<name2>[^']*)'"
         r"|MissingConfigException|rimary config directory not found",
-    ),
-    Rule(
-        id="config-invalid",
-        futile_after=1,
-        title="a configuration has invalid values ({what})",
-        cause="the program validates its settings, and some are missing, unknown or of a wrong type; the message lists them",
-        remedy="correct the fields that the message names, in the configuration file or in `command`",
-        unless=("must be divisible by",),
-        pattern=r"(?P<what>\d+ validation errors? for \w+)",
     ),
     Rule(
         id="storage-throttled",
@@ -111,13 +86,6 @@ RULES = (
         local_remedy="use a newer Python, or add `from __future__ import annotations`",
         pattern=r"(?P<what>unsupported operand type\(s\) for \|: '(?:type|NoneType|_GenericAlias|types\.\w+)'"
         r"|'(?:type|ABCMeta)' object is not subscriptable|No module named 'tomllib')",
-    ),
-    Rule(
-        id="protobuf-version",
-        title="the installed protobuf does not fit a package",
-        cause="code that protoc generated needs another version of protobuf than the installed one",
-        remedy="pin `protobuf` to the version of the package (`protobuf<3.21` or `<5`), or update the package",
-        pattern=r"Descriptors cannot (?:not )?be created directly|'runtime_version' from 'google\.protobuf",
     ),
     Rule(
         id="openssl-old",
