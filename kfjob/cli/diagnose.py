@@ -85,7 +85,7 @@ def rules_json() -> list[dict[str, str]]:
     """Return all rules as JSON; the texts have `{name}` in place of values."""
     from kfjob.joblog.diagnose.rules import GROUPS
 
-    fields = ("id", "severity", "role", "title", "cause", "remedy", "link", "pattern")
+    fields = ("id", "severity", "role", "title", "cause", "remedy", "pattern")
     rules = ((group.heading, rule) for group in GROUPS for rule in group.rules)
     return [{"family": family} | {name: str(getattr(rule, name)) for name in fields} for family, rule in rules]
 
@@ -160,8 +160,6 @@ def issue_text(issue: Issue) -> list[str]:
         lines.append(f"  cause: {issue.cause}")
     if issue.remedy:
         lines.append(f"hint: {issue.remedy}")
-    if issue.link:
-        lines.append(f"      {issue.link}")
     return lines
 
 

@@ -69,7 +69,6 @@ class Card(Struct, frozen=True, kw_only=True):
     evidence: str
     cause: str
     remedy: str
-    link: str  # empty unless it is https
     css_class: str
 
 
@@ -163,7 +162,6 @@ def _card(issue: Issue, kind: str, *, css_class: str = "") -> Card:
         evidence="\n".join(issue.evidence),
         cause=issue.cause,
         remedy=issue.remedy,
-        link=issue.link if issue.link.startswith("https://") else "",
         css_class=css_class,
     )
 

@@ -30,7 +30,6 @@ class Issue(Struct, frozen=True, kw_only=True):
     title: str  # the issue in words
     cause: str  # why it happens
     remedy: str  # how to fix it
-    link: str = ""  # page that explains it
     pod: Identifier = ""  # pod of the first occurrence
     line: int | None = None  # line number of the first occurrence in the container's log, from 1; None if no line shows it
     time: int | None = None  # time of the first occurrence

@@ -5,7 +5,6 @@ The texts of a rule may contain groups of its pattern in braces: `module {name} 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum, auto
 from functools import cached_property
 
@@ -90,26 +89,17 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     cause: str
     """Why it happens."""
 
-    agent_cause: str = ""
-    """Why it happens in a pod whose log shows torchrun's agent; "" if `cause` fits too."""
-
     remedy: str
     """What to do next; "" if nothing has to be done."""
 
     local_title: str = ""
     """The title for a job of the local backend, whose pods are processes; "" if `title` fits too."""
 
-    local_cause: str = ""
-    """Why it happens in a job of the local backend; "" if `cause` fits too."""
-
     local_remedy: str = ""
     """What to do next for a job of the local backend, whose pods are processes; "" if `remedy` fits too."""
 
     recovered_title: str = ""
     """The title where the job has recovered from it; "" if `title` fits too."""
-
-    running_remedy: str = ""
-    """What to do first while the job still runs; "" if that is no different."""
 
     unless: tuple[str, ...] = ()
     """Literals that no matching text contains: they show another symptom."""
@@ -134,12 +124,6 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     stack: tuple[str, ...] = ()
     """Literals of which one stands in the innermost frames of the traceback; () if the frames do not matter."""
 
-    condition: Callable[[Mapping[str, str]], bool] | None = None
-    """What the values of the groups have to fulfil; None if the pattern is enough."""
-
-    kinds: tuple[IncidentKind, ...] = ()
-    """Kinds of incidents that the rule needs; () for every kind."""
-
     in_warnings: bool = False
     """Whether a line that its program calls a warning shows the failure too; else it is a warning here."""
 
@@ -152,9 +136,6 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     probed: bool = False
     """Whether programs also probe for it: it is a warning unless an exception, a failed build or the end of the process shows
     that the program needs it."""
-
-    link: str = ""
-    """URL of a document with more about it."""
 
     @cached_property
     def regex(self) -> Pattern:
@@ -180,8 +161,6 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
             for other in self.regex.find_all(text):
                 later = _name_values(other)
                 values = {name: later[name] if value == UNKNOWN_VALUE else value for name, value in values.items()}
-        if self.condition is not None and not self.condition(values):
-            return None
         return RuleMatch(self, values, *match.lines, start=match.start)
 
 

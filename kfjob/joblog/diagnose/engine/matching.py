@@ -149,7 +149,7 @@ def _find_best_match(incident: Incident) -> RuleMatch | None:
 
 def find_best_matches(incident: Incident) -> list[RuleMatch]:
     """Return the equally good matches that explain most, in the order in which the rules are tried."""
-    matches = [match for match in _match_all(incident) if _has_form(incident, match.rule)]
+    matches = [match for match in _match_all(incident) if _has_frames(incident, match.rule)]
     best = min((_rank(incident, match.rule) for match in matches), default=None)
     return [match for match in matches if _rank(incident, match.rule) == best]
 
@@ -161,10 +161,9 @@ def _rank(incident: Incident, rule: Rule) -> tuple[bool, bool, bool, int]:
     return ended and rule.severity is Severity.HARMLESS, rule.wraps, not rule.stack, role
 
 
-def _has_form(incident: Incident, rule: Rule) -> bool:
-    """Return whether the incident has the kind and the frames that the rule needs."""
-    has_kind = not rule.kinds or incident.kind in rule.kinds
-    return has_kind and (not rule.stack or any(literal in line for line in incident.stack for literal in rule.stack))
+def _has_frames(incident: Incident, rule: Rule) -> bool:
+    """Return whether the incident has the frames that the rule needs."""
+    return not rule.stack or any(literal in line for line in incident.stack for literal in rule.stack)
 
 
 def _match_all(incident: Incident) -> Iterator[RuleMatch]:

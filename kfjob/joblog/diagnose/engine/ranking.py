@@ -47,8 +47,6 @@ class Commands(Struct, frozen=True):
     job: str  # what names the job on a command line
     source: LogSource = LogSource.JOB
     local: bool = False  # the job runs on the local backend
-    running: bool = False
-    agents: frozenset[str] = frozenset()  # pods with an agent
     installer: str = ""  # what installs packages for a local job; "": unknown
 
 
@@ -71,13 +69,9 @@ def describe(occurrence: Occurrence, *, local: bool = False) -> str:
 def _fill_texts(occurrence: Occurrence, commands: Commands) -> tuple[str, str, str]:
     """Return title, cause and remedy of the rule with the values of this occurrence."""
     rule = occurrence.rule
-    cause = rule.local_cause if commands.local and rule.local_cause else rule.cause
-    if occurrence.pod in commands.agents and rule.agent_cause:
-        cause = rule.agent_cause
+    cause = rule.cause
     title = rule.local_title if commands.local and rule.local_title else rule.title
     remedy = rule.local_remedy if commands.local and rule.local_remedy else rule.remedy
-    if commands.running and rule.running_remedy:
-        remedy = f"{rule.running_remedy}; {remedy}"
     values = _Values({"job": commands.job, "pod": occurrence.pod, **occurrence.values})
     if "name" in values:
         values["package"] = find_package(values["name"])
@@ -127,7 +121,6 @@ def _to_issue(members: list[Assessment], commands: Commands) -> Issue:
         title=title,
         cause=cause,
         remedy=remedy,
-        link=occurrence.rule.link,
         pod=occurrence.pod,
         line=occurrence.line,
         time=first.time,
@@ -172,8 +165,7 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str, source: Lo
     assessments += [assess(evidence, occurrence) for check in (*JOB_CHECKS, *RANK_CHECKS) for occurrence in check(evidence)]
     assessments = subordinate_meetings(mark_suspect(evidence, assessments))
     errors = [item for item in assessments if item.is_error]
-    agents = frozenset(name for name, pod in history.pods.items() if pod.launch or pod.joined)
-    issues = group_assessments(assessments, Commands(job, source, view.local, view.running, agents, view.config.installer))
+    issues = group_assessments(assessments, Commands(job, source, view.local, view.config.installer))
     first = None
     if errors:
         best = min(errors, key=lambda item: (item.role.rank, item.sort_key))

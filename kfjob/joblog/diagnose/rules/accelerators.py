@@ -14,7 +14,6 @@ RULES = (
         ),
         pattern=r"(?:CUDA|HIP) (?:error: )?out of memory|CUBLAS_STATUS_ALLOC_FAILED"
         r"|Triton Error \[CUDA\]: out of memory|hipErrorOutOfMemory",
-        link="https://pytorch.org/docs/stable/notes/cuda.html#memory-management",
     ),
     Rule(
         id="invalid-device-ordinal",
@@ -41,10 +40,12 @@ RULES = (
         id="gpu-lost",
         title="a GPU has failed",
         cause="the driver reports {what}: the card, its power or its slot is faulty, not the program",
-        remedy=("cordon the node (`kubectl cordon <node>`), reboot or replace it, and relaunch; the last checkpoint is valid"),
+        remedy=(
+            "cordon the node (`kubectl cordon <node>`), reboot or replace it, and relaunch; the last checkpoint is valid; "
+            "https://docs.nvidia.com/deploy/xid-errors/ explains the numbers"
+        ),
         local_remedy="reboot the machine or replace the card, then run `kfjob relaunch {job}`; the last checkpoint is valid",
         pattern=r"(?P<what>fallen off the bus|Xid \([^)]*\): \d+|GPU is lost|uncorrectable ECC error\w*|NVLink error\w*)",
-        link="https://docs.nvidia.com/deploy/xid-errors/",
     ),
     Rule(
         id="libcuda-missing",
@@ -141,7 +142,6 @@ RULES = (
         r"|fi_getinfo: provider efa output empty list|NET/OFI .*initialization failed",
         severity=Severity.WARNING,
         permanent=True,
-        link="https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start-nccl.html",
     ),
     Rule(
         id="shm-too-small",

@@ -1,44 +1,8 @@
 """The driver, its libraries and the state of the card do not let CUDA work, or a kernel failed."""
 
-from collections.abc import Mapping
-
-from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Rule
-
-_UNITS = {"bytes": 1 / 2**30, "KiB": 1 / 2**20, "MiB": 1 / 2**10, "GiB": 1.0}
-_SHARE = 0.25
-"""Part of a card that others use before a failed allocation is their fault."""
-_SIZE = r"[\d.]+ (?:GiB|MiB|KiB|bytes)"
-
-
-def _is_used_by_others(values: Mapping[str, str]) -> bool:
-    """Return whether a large part of the card is neither free nor this process's."""
-    sizes = {name: _parse_size(values.get(name, "")) for name in ("total", "free", "reserved", "allocated", "unallocated")}
-    total, free = sizes["total"], sizes["free"]
-    own = max(sizes["reserved"], sizes["allocated"] + sizes["unallocated"])
-    return own > 0 and total - free - own > max(total * _SHARE, 1.5)  # a context and NCCL's buffers need less
-
-
-def _parse_size(text: str) -> float:
-    """Return a size in GiB; 0 if it is unknown."""
-    number, _, unit = text.partition(" ")
-    return float(number) * _UNITS.get(unit, 0) if text and text != UNKNOWN_VALUE else 0.0
-
+from kfjob.joblog.diagnose.rule import Rule
 
 RULES = (
-    Rule(
-        id="gpu-used-by-others",
-        title="another process uses most of the GPU's memory",
-        cause="of {total} on the card, this program holds {allocated}, and {free} are free: other processes occupy the rest",
-        remedy=(
-            "`nvidia-smi` on the node shows the other processes: end them (an old run may still hold the card), or use a GPU "
-            "that is not shared"
-        ),
-        pattern=rf"out of memory\.[^\n]*?(?P<total>{_SIZE}) total capacity; (?P<allocated>{_SIZE}) already allocated; "
-        rf"(?P<free>{_SIZE}) free(?:; (?P<reserved>{_SIZE}) reserved in total)?"
-        rf"|out of memory\.[^\n]*?total capacity of (?P<total2>{_SIZE}) of which (?P<free2>{_SIZE}) is free\.[^\n]*?"
-        rf"(?P<allocated2>{_SIZE}) is allocated by PyTorch(?:[^\n]*?and (?P<unallocated>{_SIZE}) is reserved by PyTorch)?",
-        condition=_is_used_by_others,
-    ),
     Rule(
         id="gpu-busy",
         title="another process uses the GPU exclusively",

@@ -86,9 +86,8 @@ RULES = (
     Rule(
         id="pod-killed",
         title="the container was killed (SIGKILL)",
-        cause="the kubelet killed it after the grace period, the node's kernel killed it, or somebody killed it",
+        cause="the kernel or a program killed it, often after the grace period of a deletion, or a person did",
         local_title="the pod's process was killed (SIGKILL)",
-        local_cause="a person or a program killed it; kfjob did not, and the kernel counts no kill for lack of memory",
         remedy="`kubectl describe pod {pod}` and `kubectl get events` show what happened to the pod and its node",
         local_remedy="find what sends SIGKILL: a person, a limit of a session, or a script that cleans up",
         subject=Subject.POD,
@@ -98,9 +97,8 @@ RULES = (
     Rule(
         id="pod-terminated",
         title="the container was stopped (SIGTERM)",
-        cause="the pod was deleted or evicted, or its agent was stopped",
+        cause="the pod was deleted or stopped",
         local_title="the pod's process was stopped (SIGTERM)",
-        local_cause="kfjob ended the job, or somebody stopped the process",
         remedy="",
         subject=Subject.POD,
         pattern=r"exit=143",
@@ -141,9 +139,8 @@ RULES = (
     Rule(
         id="pod-failed",
         title="the container ended with exit code {code}",
-        cause="the program ended with this exit code; only its log shows the reason",
+        cause="the program ended with this exit code; only its log shows the reason (torchrun itself always ends with 1)",
         local_title="the program ended with exit code {code}",
-        agent_cause="torchrun exits with 1 for any exit code of its workers, so only the log shows the reason",
         remedy="`kfjob logs {job} --pod {pod}` shows the log",
         subject=Subject.POD,
         pattern=r"exit=(?P<code>[1-9]\d*)\b",

@@ -24,6 +24,14 @@ RULES = (
         pattern=r"got signal: 1\b|Received (?:Signals\.)?SIGHUP|death signal SIGHUP",
     ),
     Rule(
+        id="queue-cancelled",
+        title="the cluster's scheduler cancelled the job",
+        cause="Slurm reports `{what}`; without a reason, somebody cancelled the job",
+        remedy="ask for more time, or resume from the last checkpoint",
+        pattern=r"(?P<what>CANCELLED AT \d[^\s*]*(?: DUE TO [A-Z ]*[A-Z])?)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="deepspeed-pdsh",
         title="DeepSpeed's launcher `{name}` is not installed",
         cause="the deepspeed command starts the processes on other hosts through ssh, which pods do not need",

@@ -1,8 +1,11 @@
 """Python modules, arguments, paths, permissions, disks, and exceptions without a rule of their own."""
 
-from kfjob.joblog.diagnose.rule import IncidentKind, Role, Rule, Severity, Subject
+from kfjob.joblog.diagnose.rule import Role, Rule, Severity, Subject
 
-_NAMESPACES = {"azure", "google", "hydra_plugins", "mpl_toolkits", "nvidia", "opentelemetry", "ruamel", "sphinxcontrib", "zope"}
+_NAMESPACES = (
+    "'azure.", "'google.", "'hydra_plugins.", "'mpl_toolkits.", "'nvidia.", "'opentelemetry.", "'ruamel.", "'sphinxcontrib.",
+    "'zope.",
+)  # fmt: skip
 """Names that several packages share: one of these packages may be missing."""
 
 RULES = (
@@ -21,7 +24,7 @@ RULES = (
         ),
         # the import of the parent comes first, and names the parent if it fails (importlib/_bootstrap.py)
         pattern=r"(?:ModuleNotFoundError|ImportError): No module named '(?P<module>\w+)\.(?P<rest>[\w.]+)'",
-        condition=lambda values: values["module"] not in _NAMESPACES,
+        unless=_NAMESPACES,
     ),
     Rule(
         id="module-not-found",
@@ -76,7 +79,6 @@ RULES = (
         cause="it asks for the size or the mode of its terminal, and a job has none",
         remedy="give the width a default: `shutil.get_terminal_size()` has one and needs no terminal",
         pattern=r"Error: \[Errno 25\] Inappropriate ioctl for device|termios\.error: .*Inappropriate ioctl for device",
-        kinds=(IncidentKind.EXCEPTION,),
     ),
     Rule(
         id="local-rank-argument",

@@ -2,8 +2,6 @@
 
 from kfjob.joblog.diagnose.rule import Role, Rule, Severity, Subject
 
-_STOP = "`kfjob stop {job}` ends the job: the other ranks wait for a collective that can never complete"
-
 RULES = (
     Rule(
         id="forward-order",
@@ -77,8 +75,10 @@ RULES = (
         id="rank0-left-early",
         title="rank 0 ended while other ranks were still working",
         cause="pod `{pod}` held rank 0 and ended without an error; the process group's store ended with it",
-        remedy="let every rank run the same number of steps, and call `destroy_process_group()` at the end of each",
-        running_remedy=_STOP,
+        remedy=(
+            "let every rank run the same number of steps, and call `destroy_process_group()` at the end of each; "
+            "`kfjob stop {job}` ends a job whose other ranks wait"
+        ),
         subject=Subject.VIEW,
         role=Role.SUSPECT,
     ),
@@ -117,9 +117,8 @@ RULES = (
         ),
         remedy=(
             "let every rank run the same number of steps: `DistributedSampler(drop_last=True)`, a fixed number of steps, or "
-            "`torch.distributed.algorithms.Join`"
+            "`torch.distributed.algorithms.Join`; `kfjob stop {job}` ends a job whose other ranks wait"
         ),
-        running_remedy=_STOP,
         subject=Subject.VIEW,
         role=Role.SUSPECT,
     ),
