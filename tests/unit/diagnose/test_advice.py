@@ -1,4 +1,4 @@
-"""Exceptions that no rule knows: their own advice, and what their class means for the failing line."""
+"""Exceptions that no rule knows: their own advice."""
 
 from __future__ import annotations
 
@@ -23,29 +23,11 @@ def find_cause(text: str) -> Issue:
     return first
 
 
-@pytest.mark.parametrize(("error", "meaning"), [
-    ("KeyError: 'labels'", ""),
-    ("IndexError: list index out of range", ""),
-    ("AssertionError", "the condition of an `assert` does not hold"),
-    ("ZeroDivisionError: division by zero", "a length, a count or a world size is 0"),
-])  # fmt: skip
-def test_cause_says_only_what_the_message_does_not(error: str, meaning: str):
+@pytest.mark.parametrize("error", ["KeyError: 'labels'", "IndexError: list index out of range", "AssertionError"])
+def test_cause_does_not_repeat_the_message(error: str):
     first = find_cause(f"{FRAMES}{error}")
-    assert first.cause == meaning
+    assert first.cause == ""
     assert first.place == "/w/train.py:7"
-
-
-def test_name_that_an_installed_package_does_not_define_comes_from_its_imports():
-    error = "NameError: name 'PeftModel' is not defined"
-    assert find_cause(f"{FRAMES}{error}").cause.startswith("an installed package uses a name that it could not import")
-    own = FRAMES.partition('  File "/opt')[0]
-    assert find_cause(f"{own}{error}").cause == ""
-
-
-@pytest.mark.parametrize("code", ['raise FileExistsError("7 files")', 'if rows: raise FileExistsError("7 files")'])
-def test_exception_that_the_program_raises_itself_has_no_further_cause(code: str):
-    text = FRAMES.replace('label = batch["labels"]', code)
-    assert find_cause(f"{text}FileExistsError: 7 files").cause == ""
 
 
 def test_cause_that_repeats_the_quoted_line_is_left_out():

@@ -12,7 +12,7 @@ from functools import cache
 from ahocorasick_rs import AhoCorasick, Implementation
 from msgspec import Struct
 
-from kfjob.joblog.diagnose.engine.incidents import Incident, has_label, is_library
+from kfjob.joblog.diagnose.engine.incidents import Incident, has_label
 from kfjob.joblog.diagnose.engine.line_reports import SUCCESS_LITERALS
 from kfjob.joblog.diagnose.engine.tracebacks import CRASH_MARKERS, HEADING, TRACEBACK_MARKERS
 from kfjob.joblog.diagnose.engine.tracebacks import MAX_LINES as MAX_TRACEBACK
@@ -44,20 +44,6 @@ _ADVICE = re.compile(
     r"|See(?: also| the|:)? |Refer to|Rerun|Specify|Provide|Re-?install)\b",
     re.IGNORECASE,
 )
-_RAISE = re.compile(r"\b(?:raise|assert)\b")
-_MEANINGS = {
-    "AssertionError": "the condition of an `assert` does not hold",
-    "ZeroDivisionError": "a length, a count or a world size is 0",
-    "StopIteration": "the program reads beyond the end of an iterator: the data has fewer batches than it expects",
-    "FileExistsError": "another rank or an earlier run has made the file or folder",
-}
-"""What classes of exceptions mean, beyond what their own message says."""
-_LIBRARY_MEANINGS = {
-    "NameError": "an installed package uses a name that it could not import: its version does not fit that of another package, "
-    "or an optional package is not installed",
-}
-"""What they mean if an installed package raised them."""
-
 STEMS = (
     "rror", "xception", "raceback", "Warning", "warning", "WARN", "[W", "ailed", "annot", "c10d]", "ignal", "endezvous", "etcd",
     "illed", "enied", "No such", "ffer", "Normal  ", "Reason:  ", "py_callstack", '", line ', "╰─", "  time  ",
@@ -192,10 +178,11 @@ def _describe(incident: Incident, pod: str) -> dict[str, str]:
     if incident.is_cut:
         return {"what": f"`{cut_text(incident.lines[0], MAX_NAME)}`", "place": incident.location or "unknown", "pod": pod}
     message, advice = find_message(incident), find_advice(incident)
+    names_place = bool(incident.location) and not incident.frame  # the quoted lines do not show it
     return {
         "what": f"`{cut_text(f'{incident.name}: {message}' if message else incident.name, MAX_NAME)}`",
         "place": incident.location or "not in the traceback",
-        "meaning": explain_class(incident),
+        "origin": f"the innermost frame of the program is {incident.location}" if names_place else "",
         "advice": f"the message advises: {advice}; " if advice else "",
         "pod": pod,
     }
@@ -220,27 +207,6 @@ def find_message(incident: Incident) -> str:
     """Return the first line of the exception's message that is not blank."""
     lines = (incident.message, *incident.lines[1:])
     return next((line.strip() for line in lines if line.strip()), "")
-
-
-def explain_class(incident: Incident) -> str:
-    """Return what the class of the exception means; "" if the quoted lines say it all: the program raises it itself."""
-    code = incident.frame[1].strip() if len(incident.frame) > 1 else ""
-    meaning = (_MEANINGS | _LIBRARY_MEANINGS if _is_in_library(incident) else _MEANINGS).get(incident.name)
-    if meaning is None or _has_own_words(code):
-        return "" if incident.frame or not incident.location else f"the innermost frame of the program is {incident.location}"
-    return meaning
-
-
-def _is_in_library(incident: Incident) -> bool:
-    """Return whether the innermost frame of the traceback belongs to an installed package."""
-    frames = [line for line in incident.stack if 'File "' in line or ".py:" in line]
-    return bool(frames) and is_library(frames[-1])
-
-
-def _has_own_words(code: str) -> bool:
-    """Return whether a line of code raises an exception with a message of its own."""
-    found = _RAISE.search(code)
-    return found is not None and (found[0] == "raise" or "," in code[found.end() :])
 
 
 def find_advice(incident: Incident) -> str:
