@@ -55,8 +55,6 @@ MAX_OTHER_LOSSES = 4
 """Losses of a line that the general reader keeps besides the first one."""
 UNKNOWN_PRIORITY = 99
 """A value has this priority until a name in the line gives it."""
-_LOADING = frozenset({"data", "load", "loading"})
-"""Words for the work before the training of a batch."""
 DERIVED_SPEED = 50
 """A speed from the time of a step has this priority, or a higher number."""
 UNNAMED = "[]"
@@ -259,13 +257,6 @@ class _Builder:
             self._add_spare_name(figure)
         if figure.words[-1:] and figure.words[-1] in TRAINING_WORDS and figure.whole and not figure.unit:
             self._add_counter(Quantity.EPOCH, WEAK_COUNT, figure)  # `Train: 3 [10/100]`
-        elif (
-            figure.words[:1]
-            and figure.words[0] in TRAINING_WORDS
-            and TIMES & set(figure.words)
-            and not _LOADING & set(figure.words)
-        ):
-            self.values |= {"phase": self.phase or Phase.TRAINING, "metric": figure.value}  # `train_time: 12.1s`
         elif (self._is_metric(figure) or (self._shows_training and not figure.whole)) and not seconds_in(figure.unit):
             self.values.setdefault("metric", figure.value)
             if find_phase(figure.words) is Phase.TRAINING:

@@ -104,13 +104,13 @@ class LineParser(Struct):
         if self.gap.separates:
             self.free += self.words
             self.words.clear()
-        name, digits = split_digits(token.text, self.cursor)
+        name, digits = split_digits(token.text)
         words = split_name(name)
         self.words += (name,) if find_phase(words) and not split_words(name) else words
         self.gap = Gap(After.WORD)
         if digits:
             total = self.cursor.take_total(named=True)
-            self._add_named(tuple(self.words), float(digits), whole=digits.isdigit(), total=total, unit="")
+            self._add_named(tuple(self.words), float(digits), whole=True, total=total, unit="")
 
     def _takes_key(self, token: Token) -> bool:
         """Return whether the word is a name as a value, as in `"key": "train_loss", "value": 2.3`."""

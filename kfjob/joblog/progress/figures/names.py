@@ -54,13 +54,11 @@ def names_loss(words: tuple[str, ...]) -> bool:
     return meaning is not None and meaning.quantity is Quantity.LOSS and (meaning.priority <= ANY_LOSS or words[-1] == "cost")
 
 
-def split_digits(word: str, cursor: Cursor) -> tuple[str, str]:
-    """Return `epoch` and `3` for `epoch3`, `loss` and `0.13` for `loss0` before `.13`; else the word."""
+def split_digits(word: str) -> tuple[str, str]:
+    """Return `epoch` and `3` for `epoch3`; else the word."""
     name = word.rstrip("0123456789")
     digits = word[len(name) :]
     meaning = find_meaning(split_name(name)) if digits and name.isalpha() else None
-    if meaning and meaning.quantity is Quantity.LOSS and any(token.is_fraction for token in cursor.peek()):
-        return name, digits + cursor.take().text
     if meaning and meaning.quantity in {Quantity.STEP, Quantity.EPOCH} and meaning.priority < CLEAR_COUNT:
         return name, digits
     return word, ""

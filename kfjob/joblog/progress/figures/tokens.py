@@ -53,11 +53,6 @@ class Token(NamedTuple):
     start: int
     end: int
 
-    @property
-    def is_fraction(self) -> bool:
-        """Whether it is a number without its digits before the point."""
-        return self.kind == "number" and self.text.startswith(".")
-
 
 def split_tokens(text: str) -> list[Token]:
     """Return the tokens of the line's beginning. The time is linear in the length."""

@@ -103,8 +103,6 @@ def _is_row(plain: str, general: ReaderState) -> bool:
 
 _MAX_HEADING = 120
 """Characters of the heading of a block."""
-_QUOTED = re.compile(r"[ \t]*(?:[{\[]{1,2}[ \t]*)?['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
-"""It matches one pair of a dictionary that a program prints over several lines."""
 _PAIR = re.compile(r"[^(]{0,120}+(\((?P<rank>\d{1,6})/\d{1,6}\))")
 """It matches a rank and the number of ranks, or a step and the number of steps, with what stands before it."""
 _WEB_REQUEST = " HTTP/"
@@ -193,7 +191,7 @@ def _read_text(reader: ReaderState, line: Line) -> Transition:
         return _add_evaluation(reader, figures, line)
     if content.is_preparation:
         return reader, ()
-    if content.is_cell or _QUOTED.match(line.text):
+    if content.is_cell:
         return add_pair(reader, figures, line)
     return _add_message(reader, figures, line)
 

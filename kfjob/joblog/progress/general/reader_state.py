@@ -208,7 +208,7 @@ def begin_block(reader: ReaderState, figures: Figures, line: Line) -> Transition
 
 
 def add_pair(reader: ReaderState, figures: Figures, line: Line) -> Transition:
-    """Return the transition for one line of a table `| name | value |`, or of a dictionary.
+    """Return the transition for one line of a table `| name | value |`.
 
     A name that comes again begins the next block.
     """

@@ -104,12 +104,9 @@ def choose_counter(samples: tuple[Sample, ...]) -> CounterChoice | None:
         names.values(),
         key=lambda item: (has_loss and item.priority >= WEAK_COUNT, item.quantity is Quantity.EPOCH, item.priority),
     )
-    is_per_epoch = is_count_only(samples[-1].figures) and _counts_each_epoch(samples)
     for counter in ordered:
         values = [find_counter(sample.figures, counter.name) for sample in samples]
         known = [item for item in values if item is not None]
-        if is_per_epoch and counter.name == UNNAMED and not samples[-1].figures.words:
-            continue  # `Epoch 3: 9234 / 10000` are correct answers
         grows = _grows if counter.priority < SPARE_COUNT else _grows_evenly
         if grows([item.value for item in known]):
             return CounterChoice(counter.name, counter.quantity)
@@ -121,12 +118,6 @@ def choose_counter(samples: tuple[Sample, ...]) -> CounterChoice | None:
     if len(samples) <= MIN_EVEN_STEPS and any(counter.priority == SPARE_COUNT for counter in ordered):
         return None  # it may yet grow evenly
     return CounterChoice(PERCENT, None) if has_counter and len(percents) == len(samples) and _grows(percents) else None
-
-
-def _counts_each_epoch(samples: tuple[Sample, ...]) -> bool:
-    """Return whether each line has an epoch of its own."""
-    epochs = {item.value for sample in samples for item in sample.figures.counters if item.quantity is Quantity.EPOCH}
-    return len(epochs) == len(samples)
 
 
 def find_counter(figures: Figures, name: str) -> Counter | None:
@@ -229,10 +220,9 @@ def _shows_training(samples: tuple[Sample, ...], choice: CounterChoice) -> bool:
     if counter.priority >= CLEAR_COUNT and not (counter.total and samples[-1].figures.counts(Quantity.EPOCH)):
         is_episode = any(word.startswith("episode") for word in counter.name.split())
         is_round = "round" in counter.name.split() and not all(metric.is_integer() for metric in metrics)
-        is_training = samples[-1].figures.phase is Phase.TRAINING
-        has_time = counter.priority < WEAK_COUNT and is_training  # `batch 9 training time 1.3 s`
+        is_batch = counter.priority < WEAK_COUNT and samples[-1].figures.phase is Phase.TRAINING
         has_reward = all(sample.figures.has_reward for sample in samples)
-        return len(metrics) >= MIN_LINES and (is_episode or is_round or has_time or has_reward)
+        return len(metrics) >= MIN_LINES and (is_episode or is_round or is_batch or has_reward)
     is_epoch = counter.quantity is Quantity.EPOCH and is_plain_epoch(counter.name)
     return (is_epoch and not has_owner(samples[-1].figures.words)) or len(metrics) >= MIN_LINES
 
