@@ -46,7 +46,8 @@ Of two names for the same figure the one listed first wins.
 {_table("Loss", vocabulary.LOSSES)}
 Every other name with the word `loss` is a loss too, and then {_join(sorted(vocabulary.LOSS_PARTS))}.
 
-kfjob also reads these names in Chinese and Russian, such as `损失` and `потери`. A single letter `L` is a loss too, and so is a `total` that is no whole number.
+kfjob also reads these names in Chinese and Russian, such as `损失` and `потери`.
+A single letter `L` is a loss too, and so is a `total` that is no whole number.
 
 To be fast, kfjob searches a log for few strings. Lines such as `it 12 nll 2.93`, with none of the words `step`, `iter`,
 `batch`, `epoch` and `loss`, are found in the first 32 KiB of a log, and later as long as no other line has figures.
