@@ -89,11 +89,15 @@ RULES = (
         unless=("Connection refused",),
     ),
     Rule(
-        id="gloo-connect",
-        title="gloo cannot connect to the rank at `{address}`",
+        id="rank-connect",
+        title="a rank cannot connect to the one at `{address}`",
         cause="{why}: that rank has ended or has not started, it offers another interface, or a firewall blocks its port",
-        remedy="check whether that rank failed first; set `GLOO_SOCKET_IFNAME` on all nodes, and allow all ports between them",
-        pattern=r"pair\.cc:\d+\] connect \[(?P<address>[^\]]+)\]:\d+: (?P<why>[^\n]*)",
+        remedy=(
+            "check whether that rank failed first; set `GLOO_SOCKET_IFNAME` or `NCCL_SOCKET_IFNAME` on all nodes, and allow all "
+            "ports between them"
+        ),
+        pattern=r"pair\.cc:\d+\] connect \[(?P<address>[^\]]+)\]:\d+: (?P<why>[^\n]*)"
+        r"|NCCL WARN (?:Net : )?Connect to (?P<address2>[^\s<]+)(?:<\d+>)? failed ?: ?(?P<why2>Connection refused)",
         role=Role.SUSPECT,
     ),
     Rule(
