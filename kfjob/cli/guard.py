@@ -31,12 +31,12 @@ def guard() -> None:
 )
 @click.option(
     "--archive-secret",
-    metavar="NAME",
+    metavar="SECRET",
     help="Existing Secret whose keys are variables of the guard, such as `AWS_ACCESS_KEY_ID`; default: the pod's own role.",
 )
 @click.option(
     "--notify-secret",
-    metavar="NAME",
+    metavar="SECRET",
     help="Existing Secret for notifications; its key `KFJOB_NOTIFY` has the addresses, URLs of apprise.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the manifests as YAML; change nothing.")
