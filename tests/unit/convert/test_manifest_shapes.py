@@ -355,7 +355,7 @@ def test_wrong_shape_is_an_error_with_its_path_and_line(manifest, path):
 @pytest.mark.parametrize(
     ("command", "hint"),
     [
-        (["exec", "fit", "--token", "hf_" + "a1B2" * 9], 'use `command: ["bash", "-c", "exec fit --token [redacted]"]`'),
+        (["exec", "fit", "--token", "hf_" + "a1B2" * 9], 'use `command: ["bash", "-c", "…"]`'),
         (
             ["cd", "/app", "&&", "fit"],
             'set `workingDir` (an absolute path), or use `command: ["bash", "-c", "cd /app && fit"]`',
