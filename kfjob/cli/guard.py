@@ -10,6 +10,7 @@ import click
 
 from kfjob.cli.options import Settings, output_option, target_options
 from kfjob.cli.output import print_json
+from kfjob.cli.parameter_types import WholeNumber
 
 if TYPE_CHECKING:
     from kfjob.api.target import Target
@@ -111,7 +112,7 @@ def uninstall(*, settings: Settings) -> None:
 @click.option(
     "--metrics-port",
     metavar="N",
-    type=click.IntRange(1, 65535),
+    type=WholeNumber(1, 65535),
     help="Serve metrics for Prometheus at `/metrics` of this port; default: no metrics.",
 )
 @target_options

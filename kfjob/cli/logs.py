@@ -19,7 +19,7 @@ from kfjob.cli.log_printer import LineFormat, LogPrinter
 from kfjob.cli.open_reader import POD_PREFIX, open_reader
 from kfjob.cli.options import Settings, collect_options, from_option, notify, output_option, target_options
 from kfjob.cli.output import open_log_output
-from kfjob.cli.parameter_types import PATTERN, SINCE
+from kfjob.cli.parameter_types import PATTERN, SINCE, WholeNumber
 from kfjob.joblog.events import TRAINING_CONTAINER
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ _log_options = collect_options(
     click.option("--first-error", is_flag=True, help="Only the lines around the first error of the job."),
     click.option(
         "--tail",
-        type=click.IntRange(0, MAX_LINES),
+        type=WholeNumber(0, MAX_LINES),
         metavar="LINES",
         help=_TAIL_HELP,
     ),

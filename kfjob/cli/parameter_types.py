@@ -85,5 +85,11 @@ class Expression(click.ParamType):  # type: ignore[type-arg]  # generic in newer
         return pattern
 
 
+class WholeNumber(click.IntRange):
+    """A whole number of a range, under a name that reads well in click's message."""
+
+    name = "whole number"
+
+
 DURATION, SINCE, PATTERN = Duration(), Since(), Expression()
-WHOLE, POSITIVE = click.IntRange(min=0), click.IntRange(min=1)
+WHOLE, POSITIVE = WholeNumber(min=0), WholeNumber(min=1)

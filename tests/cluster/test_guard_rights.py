@@ -35,8 +35,8 @@ RELAUNCH = [
     ("events", "create"),
     (LEASES, "delete"),
 ]
-FIRST_REFUSED = [(JOBS, "list"), (LEASES, "get")]
-"""Of the rights that it needs at the start, one of its own requests and one of its lease."""
+ALWAYS = ((JOBS, "list"), (LEASES, "get"))
+"""Of the rights that it needs at the start, those whose cases always run: one of its own requests and one of its lease."""
 STOP = [(JOBS, "patch"), ("pods", "delete")]
 ELSEWHERE = {
     (JOBS, "update"): "a relaunch that completes one of a killed guard applies the objects",
@@ -86,7 +86,9 @@ def test_every_right_of_the_guard_has_a_case():
     assert rights == {*START, *RELAUNCH, *STOP, *ELSEWHERE}
 
 
-@pytest.mark.parametrize("right", FIRST_REFUSED, ids=map(" ".join, FIRST_REFUSED))
+@pytest.mark.parametrize(
+    "right", [pytest.param(right, marks=() if right in ALWAYS else pytest.mark.long, id=" ".join(right)) for right in START]
+)
 def test_guard_ends_without_a_right_that_it_always_needs(space: Space, start_guard: Start, rights: GuardRights, right: Right):
     script("kubectl", "-n", space.name, "delete", "lease", "kfjob-guard", "--ignore-not-found")
     rights.take(right)

@@ -68,7 +68,7 @@ def test_llama_recipes(reader: Reader):
     assert manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 2
     assert "rdzvBackend: etcd" in reader(render_etcd)
     assert "LlamaDecoderLayer" in reader(dry_run)
-    assert preflight == "kfjob preflight job.yaml --env-file .env --run"  # the next test runs it
+    assert preflight == "kfjob preflight job.yaml --env-file .env --run"  # tests/local/test_preflight.py runs such a check
     reader(submit)
     assert "] Batch 10 Loss: " in reader(logs)
     reader(diagnose)
@@ -170,7 +170,7 @@ def test_fabric_llama(reader: Reader):
 
 
 @for_example("accelerate-fsdp")
-@pytest.mark.long  # tests/trainer/test_memory.py and test_zero.py measure each strategy
+@pytest.mark.long  # CI measures each strategy in tests/trainer/test_memory.py and test_zero.py, without the README's table
 def test_memory_of_the_strategies(reader: Reader):
     reader(f"{read_lines('accelerate-fsdp')[0]} {FORK}")
     rows = dict(re.findall(r"^(\S+) +([\d. ]+)$", reader("kfjob logs memory"), re.MULTILINE))

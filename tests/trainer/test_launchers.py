@@ -72,9 +72,9 @@ def reference(workers):
     [
         pytest.param("torchrun", marks=pytest.mark.long),  # test_agents.py always runs it
         pytest.param("launch", marks=pytest.mark.long),
-        # tests/local always starts these: test_launchers.py and test_system_examples.py
+        # tests/local always starts it: test_launchers.py and test_system_examples.py
         pytest.param("accelerate", marks=pytest.mark.long),
-        pytest.param("deepspeed", marks=pytest.mark.long),
+        "deepspeed",
     ],
 )
 def test_every_launcher_gives_the_same_losses(launcher, port, reference, tmp_path):

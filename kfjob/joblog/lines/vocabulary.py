@@ -188,6 +188,6 @@ _PARTS = re.compile("|".join((*sorted(filter(_HAN.match, TRANSLATIONS), key=len,
 
 
 def translate(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the words in English; one of Chinese may consist of several, such as `平均损失`."""
+    """Return the words in English; one Chinese word may consist of several, such as `平均损失`."""
     parts = (part for word in words for part in (_PARTS.findall(word) if _HAN.match(word) else (word,)))
     return tuple(TRANSLATIONS.get(part, part) for part in parts)

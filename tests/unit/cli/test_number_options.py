@@ -50,7 +50,7 @@ def test_a_huge_number_ends_no_command_with_a_traceback(command, text, capsys: p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("run --nodes two -- a", "`--nodes`: `two` is not a valid integer range"),
+        ("run --nodes two -- a", "`--nodes`: `two` is not a valid whole number"),
         ("run --nodes 0 -- a", "`--nodes`: 0 is not in the range x>=1"),
         ("logs a --tail -1", "`--tail`: -1 is not in the range 0<=x<=1000000000"),
         ("estimate a.yaml --mfu 2", "`--mfu`: 2.0 is not in the range 0<x<=1"),

@@ -137,7 +137,7 @@ def test_continued_lines_become_one_command():
         ("cd /app && torchrun train.py", "set `pod.working_dir` (an absolute path), or use `command: ["),
         ("A=1 B=x torchrun train.py", "set `env.A` in the spec, or use `command: ["),
         ("export A=1 B=2 && torchrun train.py", "set `env` in the spec, or use `command: ["),
-        ("torchrun train.py data/*.txt", "put what is text into single quotes, or use `command: ["),
+        ("torchrun train.py data/*.txt", "write text in single quotes, or use `command: ["),
         ("if true; then torchrun train.py; fi", "use `command: ["),
     ],
 )
@@ -148,7 +148,7 @@ def test_hint_offers_the_field_and_the_shell(command, hint):
 @pytest.mark.parametrize(
     ("command", "hint"),
     [
-        ("conda activate foo && python a.py", "`conda run -n NAME` and the program"),
+        ("conda activate foo && python a.py", "`conda run --no-capture-output -n NAME` and the program"),
         ("micromamba activate foo\npython a.py", "`micromamba run -n NAME` and the program"),
     ],
 )
@@ -166,7 +166,7 @@ def test_hint_for_conda_offers_no_shell(command, hint):
         ("nohup python train.py &", "write it without `&`"),
         (
             "nohup python train.py > log 2>&1 &",
-            'put what is text into single quotes, or use `command: ["bash", "-c", "python train.py > log 2>&1"]` without `&`',
+            'use `command: ["bash", "-c", "python train.py > log 2>&1"]` without `&`',
         ),
         ("cd /app && python train.py&", "set `pod.working_dir` (an absolute path), or use"),
     ],

@@ -69,7 +69,6 @@ def describe(occurrence: Occurrence, *, local: bool = False) -> str:
 def _fill_texts(occurrence: Occurrence, commands: Commands) -> tuple[str, str, str]:
     """Return title, cause and remedy of the rule with the values of this occurrence."""
     rule = occurrence.rule
-    cause = rule.cause
     title = rule.local_title if commands.local and rule.local_title else rule.title
     remedy = rule.local_remedy if commands.local and rule.local_remedy else rule.remedy
     values = _Values({"job": commands.job, "pod": occurrence.pod, **occurrence.values})
@@ -81,7 +80,7 @@ def _fill_texts(occurrence: Occurrence, commands: Commands) -> tuple[str, str, s
         remedy = remedy.replace("`pip install ", f"`{commands.installer.replace('{', '{{').replace('}', '}}')} ")
     if commands.source is not LogSource.JOB:
         remedy = _adapt_to_saved_logs(remedy, commands.source)
-    return title.format_map(values), cause.format_map(values), remedy.format_map(values)
+    return title.format_map(values), rule.cause.format_map(values), remedy.format_map(values)
 
 
 def _adapt_to_saved_logs(remedy: str, source: LogSource) -> str:

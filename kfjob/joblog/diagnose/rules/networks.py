@@ -93,7 +93,7 @@ RULES = (
         title="a rank cannot connect to the one at `{address}`",
         cause="{why}: that rank has ended or has not started, it offers another interface, or a firewall blocks its port",
         remedy=(
-            "check whether that rank failed first; set `GLOO_SOCKET_IFNAME` or `NCCL_SOCKET_IFNAME` on all nodes, and allow all "
+            "check whether that rank failed first; set `GLOO_SOCKET_IFNAME` or `NCCL_SOCKET_IFNAME` on all nodes; allow all "
             "ports between them"
         ),
         pattern=r"pair\.cc:\d+\] connect \[(?P<address>[^\]]+)\]:\d+: (?P<why>[^\n]*)"
