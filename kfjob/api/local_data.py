@@ -1,4 +1,4 @@
-"""Check the data, the model and the tokenizer that the trainer reads on this machine."""
+"""Check the data, the model and the tokenizer that the trainer reads on this machine: they are there, and the data suffices."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from pathlib import Path
 
 from kfjob.base.errors import Problem
 from kfjob.base.parsing import ParseError, parse_json, read_document
+from kfjob.base.text import plural
 from kfjob.plan import JobPlan
 from kfjob.trainspec.model_shapes import PRESETS, find_config_problems
 from kfjob.trainspec.train_rules import SYNTHETIC, TOKENS_HEADER, can_be_repository
-from kfjob.trainspec.train_spec import TrainSpec, get_shape
+from kfjob.trainspec.train_spec import TrainSpec, get_shape, resolve_micro_batch_size, resolve_packing
 
 _SIMILAR = 0.8
+_MANY_PASSES = 10
+"""Passes over the data above which a run without `epochs` gets a note; gains end long before (Muennighoff et al. 2023)."""
 
 
 def find_data_problems(train: TrainSpec, plan: JobPlan) -> Iterator[Problem]:
-    """Yield the data, the tokenizer and the model of the trainer that this machine lacks."""
+    """Yield the data, the tokenizer and the model of the trainer that this machine lacks, and data that ends too early."""
     for field in ("data", "validation", "tokenizer"):
         value = getattr(train, field)
         if value and value != SYNTHETIC and (path := _resolve(value, plan)) and not path.exists():
@@ -31,6 +34,42 @@ def find_data_problems(train: TrainSpec, plan: JobPlan) -> Iterator[Problem]:
             path="train.data",
             hint="set `train.tokenizer` to a folder with tokenizer.json",
         )
+    if (samples := _count_samples(train, folder)) and (batch := _count_global_batch(train, plan)):
+        yield from _compare_lengths(train, samples, batch)
+
+
+def _compare_lengths(train: TrainSpec, samples: int, batch: int) -> Iterator[Problem]:
+    """Yield how `max_steps` and `epochs` do not fit the data, which has `samples` of which a step reads `batch`."""
+    if train.epochs and (last := train.epochs * samples // batch) < (train.max_steps or 1):
+        data = f"{plural(train.epochs, 'epoch')} of {plural(samples, 'sample')}"
+        if not last:
+            title = f"{data} {'is' if train.epochs == 1 else 'are'} less than a global batch of {batch}"
+            yield Problem(title=title, path="train.epochs", hint="use more data, or a smaller batch")
+            return
+        hint = "remove `epochs` or `max_steps`, or set more epochs"
+        title = f"`max_steps: {train.max_steps}` is never reached: {data} end{'s' * (train.epochs == 1)} after step {last}"
+        yield Problem(title=title, path="train.max_steps", hint=hint, severity="warning")
+    elif not train.epochs and (passes := (train.max_steps or 0) * batch / samples) > _MANY_PASSES:
+        title = f"`max_steps: {train.max_steps}` reads each of {plural(samples, 'sample')} {passes:.0f} times"
+        yield Problem(title=title, path="train.max_steps", hint="`epochs` limits the passes", severity="note")
+
+
+def _count_samples(train: TrainSpec, folder: Path | None) -> int:
+    """Return the samples of a tokenised folder; 0 if only the trainer can count them, or cannot read it."""
+    try:
+        header = parse_json(read_document(folder / TOKENS_HEADER)) if folder else None
+        if not isinstance(header, dict) or header["answers"] or resolve_packing(train) != "stream":
+            return 0
+        return max(0, (int(header["tokens"][train.data_split]) - 1) // train.sequence_length)
+    except (OSError, ParseError, LookupError, TypeError, ValueError):
+        return 0
+
+
+def _count_global_batch(train: TrainSpec, plan: JobPlan) -> int:
+    """Return the samples of a step over all ranks; 0 if the nodes decide how many ranks there are."""
+    processes = str(train.spawn or plan.processes_per_node)
+    ranks = plan.spec.nodes * int(processes) // train.context_parallel if processes.isdecimal() else 0
+    return ranks * resolve_micro_batch_size(train) * train.gradient_accumulation_steps
 
 
 def _find_model_problems(model: str, plan: JobPlan) -> Iterator[Problem]:

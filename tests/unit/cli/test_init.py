@@ -156,6 +156,38 @@ def test_validate_and_a_local_submit_name_a_missing_file(kfjob, here, field):
         assert f"(train.{field})" in kfjob.err
 
 
+HEADER = {"answers": False, "tokens": {"train": 6401}}
+"""The header of 100 samples of 64 tokens."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "message"),
+    [
+        (
+            "epochs: 2, max_steps: 51, micro_batch_size: 4",
+            0,
+            "`max_steps: 51` is never reached: 2 epochs of 100 samples end",
+        ),
+        ("epochs: 2, max_steps: 50, micro_batch_size: 4", 0, ""),
+        ("epochs: 1, micro_batch_size: 101", 2, "1 epoch of 100 samples is less than a global batch of 101"),
+        ("max_steps: 251, micro_batch_size: 2, spawn: 2", 0, "`max_steps: 251` reads each of 100 samples 10 times"),
+        ("max_steps: 250, micro_batch_size: 2, spawn: 2", 0, ""),
+        ("max_steps: 251, micro_batch_size: 4, packing: pad", 0, ""),
+        ("max_steps: 251, micro_batch_size: 4, data_split: other", 0, ""),
+    ],
+)
+def test_steps_and_epochs_are_compared_with_tokenised_data(kfjob, here, settings, code, message):
+    (here / "tokens.json").write_text(json.dumps(HEADER))
+    launcher = "launcher: python\n" if "spawn" in settings else ""
+    train = f"{{model: micro-llama, sequence_length: 64, data: ., {settings}}}"
+    (here / "job.yaml").write_text(f"name: t\n{launcher}train: {train}\n")
+    assert kfjob("validate", "job.yaml", "--backend", "local") == code
+    assert message in kfjob.err
+    assert ("train.max_steps" in kfjob.err or "train.epochs" in kfjob.err) == bool(message)
+    strict = 2 if code or "never reached" in message else 0  # the others are notes
+    assert kfjob("validate", "job.yaml", "--backend", "local", "--strict") == strict
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
