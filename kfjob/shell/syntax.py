@@ -106,21 +106,6 @@ def _join_parts(parts: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _without_prefix(words: Sequence[str]) -> str:
-    """Return the advice to start the program of `exec` or `command` itself."""
-    prefix, *program = words
-    if not program:
-        return "write a program and its arguments"
-    reason = ": without a shell, there is nothing to replace" if prefix == "exec" else ""
-    return f"write `command: {_show_words(program)}`{reason}"
-
-
-def _show_words(words: Sequence[str]) -> str:
-    """Return the words of a command without secrets as JSON, for a hint; `…` replaces those of a long command."""
-    shown = Redactor().value([*words]) if sum(map(len, words)) <= _MAX_EXAMPLE else ["…"]
-    return json.dumps(shown, ensure_ascii=False)
-
-
 def _has_secret(line: str) -> bool:
     """Return whether a word of a line holds a secret, or a quote is open, so that nobody knows."""
     try:

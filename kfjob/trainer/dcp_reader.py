@@ -27,20 +27,7 @@ from kfjob.trainer.garbage import pause_collection
 from kfjob.trainer.metadata_unpickler import MetadataUnpickler, UnknownTypeError
 from kfjob.trainer.storage import Checkpoint
 
-_METADATA_TYPES: list[Any] = [
-    dcp.BytesStorageMetadata,
-    dcp.ChunkStorageMetadata,
-    dcp.Metadata,
-    dcp.MetadataIndex,
-    dcp.StorageMeta,
-    dcp.TensorProperties,
-    dcp.TensorStorageMetadata,
-    dcp._MEM_FORMAT_ENCODING,  # noqa: SLF001 -- DCP writes it
-    _StorageInfo,
-    (PosixPath, "pathlib.PosixPath"),
-    (PosixPath, "pathlib._local.PosixPath"),  # the name in Python 3.13
-]
-"""The types in DCP's metadata, beside torch's own."""
+METADATA_FILE = ".metadata"
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 
 

@@ -15,7 +15,7 @@ PHASES = {"None": ["Running", "Running"], "Running": [], "All": []}
 
 
 def test_backoff_limit_follows_the_clean_pod_policy(space: Space, name: str):
-    """The lint rule `limit-keeps-pods` says so. The pod that fails is Running, too: the kubelet restarts its container."""
+    """The lint rule `unreliable-policy` says so. The pod that fails is Running, too: the kubelet restarts its container."""
     with space.open() as backend:
         refs = {policy: submit(backend, plan_job(space, f"{name}-{policy.lower()}", policy)) for policy in PHASES}
         for policy, ref in refs.items():
