@@ -28,6 +28,8 @@ RULES = (
     commands.replaced_command,
     commands.shell_variable,
     commands.unknown_variable,
+    commands.shell_operator,
+    commands.hidden_failure,
     hardware.more_than_the_instance,
     hardware.processes_and_gpus,
     hardware.idle_gpus,

@@ -25,6 +25,7 @@ from kfjob.shell.commands import (
     is_python,
     split_program,
 )
+from kfjob.shell.syntax import hides_failure
 
 _VARIABLE = re.compile(r"(?<![$\\])\$[A-Z_][A-Z0-9_]*")
 _REFERENCE = re.compile(r"(?<!\$)\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
@@ -33,6 +34,7 @@ _SHOWN_LENGTH = 60
 """Characters of a command that a message shows."""
 _SUBCOMMANDS = ("launch", "config", "env", "test", "estimate-memory", "merge-weights", "tpu-config", "to-fsdp2")
 """Subcommands of `accelerate` (accelerate 1.15, commands/accelerate_cli.py)."""
+_OPERATORS = frozenset(("|", "||", "|&", "&&", "&", ";", ">", ">>", "<", "2>&1", "&>"))
 _INFORMATION = ("-h", "--help", "--version", "-V")
 
 
@@ -116,6 +118,31 @@ def unknown_variable(job: Job) -> Iterator[Violation]:
             yield Violation(
                 path=job.program_field, message=f"the program gets `$({name})` as text: no variable has this name", hint=hint
             )
+
+
+@rule("shell-operator", "warning", local=True)
+def shell_operator(job: Job) -> Iterator[Violation]:
+    """A shell reads `|`, `&&` and `>` in the command.
+
+    A command runs without a shell, so its program gets such a word as an argument.
+    """
+    words = [word for word in _list_plain_words(job) if word in _OPERATORS]
+    if words:
+        hint = 'start a shell for the command: `command: ["bash", "-c", …]`'
+        yield Violation(path=job.program_field, message=f"the program gets `{words[0]}` as text: no shell reads it", hint=hint)
+
+
+@rule("hidden-failure", "warning", local=True)
+def hidden_failure(job: Job) -> Iterator[Violation]:
+    """A script does not hide that its program has failed.
+
+    The exit code of a pipe is that of its last program: `python train.py | tee log` succeeds in any case.
+    """
+    if any(hides_failure(job.spec.words[index]) for index in find_scripts(job.spec.words)):
+        message = "the job succeeds if the program before the pipe fails"
+        yield Violation(
+            path=job.program_field, message=message, hint="begin the script with `set -o pipefail;`, which bash knows"
+        )
 
 
 def _list_plain_words(job: Job) -> list[str]:

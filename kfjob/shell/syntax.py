@@ -88,6 +88,13 @@ def find_in_words(words: Sequence[str]) -> ShellSyntax | None:
     return ShellSyntax(_join_parts(first), _explain(first, line)) if first else None
 
 
+def hides_failure(script: str) -> bool:
+    """Return whether a script ends with a pipe whose exit code is that of its last program: `python train.py | tee log`."""
+    masked = re.sub(r"\$\([^()]*\)", "", _QUOTED.sub("_", script))
+    last = re.split(r"&&|\|\||[;\n]", masked.rstrip(" ;\n"))[-1]
+    return "|" in last and "pipefail" not in masked
+
+
 def _mask(quoted: re.Match[str]) -> str:
     """Return what a shell sees in quotes: only what it replaces in double quotes."""
     return "_" + "".join(_SUBSTITUTION.findall(quoted[0]) if quoted[0].startswith('"') else ())

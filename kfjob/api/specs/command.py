@@ -17,6 +17,7 @@ from kfjob.base.errors import UsageError
 from kfjob.base.text import plural
 from kfjob.redaction import collect_secrets
 from kfjob.shell.commands import suggest_start
+from kfjob.shell.syntax import find_in_line
 
 if TYPE_CHECKING:
     from kfjob.api.job_files import HideSecrets
@@ -199,6 +200,10 @@ def _check_program(words: tuple[str, ...]) -> None:
         UsageError: it is a spec, a script or a folder.
     """
     first, file = words[0], Path(words[0])
+    if len(words) == 1 and first.split()[1:]:
+        shell = shlex.join(["bash", "-c", f"set -eo pipefail; {first}"])
+        hint = f"`kfjob run -- {shell}` starts a shell for it" if find_in_line(first) else "write it without quotes"
+        raise UsageError("the command is one word with spaces", hint=hint)
     if file.suffix in _SPECS:
         hint = f"`kfjob submit {first} --follow` runs a job spec; `kfjob run -- torchrun train.py` runs a script without one"
         raise UsageError(f"`{first}` is a file, and `kfjob run` takes a command", hint=hint)

@@ -153,6 +153,18 @@ def test_set_reaches_every_field(saved, kfjob):
 
 
 @pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("python train.py", "write it without quotes"),
+        ("cd x && python train.py", "`kfjob run -- bash -c 'set -eo pipefail; cd x && python train.py'` starts a shell for it"),
+    ],
+)
+def test_command_in_one_word_is_an_error(kfjob, word, hint):
+    assert kfjob("run", *LOCAL, "--", word) == 2
+    assert kfjob.err == f"error: the command is one word with spaces\nhint: {hint}\n"
+
+
+@pytest.mark.parametrize(
     ("argv", "messages"),
     [
         ("", ["there is no command to run", "`kfjob run -- torchrun train.py`"]),

@@ -752,6 +752,32 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             },
         ],
     ),
+    "shell-operator": (
+        [
+            ({"command": ["python", "train.py", "|", "tee", "log"]}, "command", "the program gets `|` as text"),
+            ({"command": ["torchrun", "train.py"], "args": ["&&", "echo", "done"]}, "command", "the program gets `&&` as text"),
+        ],
+        [{"command": ["bash", "-c", "torchrun train.py | tee log"]}, {"command": ["python", "train.py", "a|b", "lr>1"]}],
+    ),
+    "hidden-failure": (
+        [
+            ({"command": ["bash", "-c", script]}, "command", "succeeds if the program before the pipe fails")
+            for script in (
+                "torchrun train.py | tee log",
+                "cd x\ntorchrun train.py 2>&1 | tee log;",
+                "for a in 1 2; do b; done | cat",
+            )
+        ],
+        [
+            {"command": ["bash", "-c", script]}
+            for script in (
+                "set -eo pipefail; torchrun train.py | tee log",
+                "ls | head; torchrun train.py",
+                "torchrun train.py --host $(hostname -i | cut -d' ' -f1)",
+                "torchrun train.py 'a|b' || exit 1",
+            )
+        ],
+    ),
     "unconnected-nodes": (
         [
             ({"command": command}, "command", f"`{program}` runs 2 copies that do not know each other")
