@@ -93,7 +93,8 @@ def rules_json() -> list[dict[str, str]]:
 def diagnosis_text(name: str, diagnosis: Diagnosis) -> list[str]:
     """Return the diagnosis as lines, the first cause at the top."""
     amount = f"{plural(diagnosis.lines, 'line')} of {plural(diagnosis.pods, 'pod')}"
-    lines = [f"{name}: {diagnosis.headline} (read {amount})", ""]
+    lines = [f"{name}: {diagnosis.headline} (read {amount})"]
+    lines += [f"pod `{pod}`: {text}" for pod, text in diagnosis.losses] + [""]
     if diagnosis.first_cause:
         lines += first_cause(diagnosis)
     else:

@@ -102,8 +102,10 @@ def _failed_log(reader: LiveReader, view: JobView, diagnosis: Diagnosis, shown: 
     with suppress(KfjobError):
         lines = read_program_lines(reader, problem.pod)
     lines = lines and ([] if problem.pod == shown else lines)
-    if lines:
-        return ["", f"last lines of `{problem.pod}` ({problem.reason}):", *(f"  {line}" for line in lines)]
+    state = view.pods[problem.pod].state if problem.pod in view.pods else None
+    losses = [f"  {state.loss}"] if state and state.loss else []
+    if lines or losses:
+        return ["", f"last lines of `{problem.pod}` ({problem.reason}):", *(f"  {line}" for line in lines or ()), *losses]
     is_silent = lines is not None and problem.pod != shown
     return ["", f"`{problem.pod}` ({problem.reason}) printed nothing"] if is_silent else []
 

@@ -209,10 +209,12 @@ def last_line_rows(diagnosis: Diagnosis | None) -> Iterator[tuple[str, str]]:
 
 
 def _lost_logs_text(view: JobView) -> str:
-    """Return the pods of which no log of an earlier container is left; "" if there is none."""
+    """Return the pods whose log is incomplete, or of which no log of an earlier container is left; "" if there is none."""
     pods = view.pods.sort()
     names = [f"`{pod.name}`" for pod in pods if pod.restarts and not pod.previous_ids]
-    return f"no log is left of what {join_names(names)} printed before the restart" if names else ""
+    losses = [f"`{pod.name}`: {pod.state.loss}" for pod in pods if pod.state and pod.state.loss]
+    before = [f"no log is left of what {join_names(names)} printed before the restart"] if names else []
+    return "; ".join([*losses, *before])
 
 
 def _cause_rows(view: JobView, source: str, cause: Issue | None) -> Iterator[tuple[str, str]]:

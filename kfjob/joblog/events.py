@@ -132,6 +132,8 @@ class PodChanged(Struct, frozen=True, kw_only=True):
     message: str = ""  # the reason in words
     container: Identifier = ""  # the container that the reason is about; "": the one that trains, or the pod
     ended_by_kfjob: bool = False  # the local backend has told it to end; it did not end by itself
+    lost_lines: int = 0  # lines of its ended containers' logs that the local backend could not write
+    loss_reason: str = ""  # why lines were lost, in the system's words
     created: int | None = None  # when the pod was created
     started: int | None = None  # when the training container started
     time: int | None = None  # when the backend reported this
@@ -139,6 +141,14 @@ class PodChanged(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Forget times that no clock shows."""
         _check_times(self, "last_ended", "created", "started", "time")
+
+    @property
+    def loss(self) -> str:
+        """Return `298 lines of its log were lost: no space left on device`; "" for a complete log."""
+        if not self.lost_lines:
+            return ""
+        reason = self.loss_reason[:1].lower() + self.loss_reason[1:]
+        return f"{plural(self.lost_lines, 'line')} of its log {'was' if self.lost_lines == 1 else 'were'} lost: {reason}"
 
 
 def find_host(pod: PodChanged) -> str:

@@ -158,6 +158,8 @@ class Agent:
         )
         report()
         code = await child.end()
+        if child.lost_lines:
+            self._change(lost_lines=self.state.lost_lines + child.lost_lines, loss_reason=child.loss_reason)
         return self._record_end(code, kills=count_out_of_memory_kills() - kills)
 
     def _record_end(self, code: int, *, kills: int) -> int:

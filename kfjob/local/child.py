@@ -159,6 +159,16 @@ class ChildProcess:
         return any(pid != self.pid for pid in processes.find_marked(processes.exact_prefix(self._mark)))
 
     @property
+    def lost_lines(self) -> int:
+        """The lines of the log that could not be written."""
+        return self._log_writer.lost_lines
+
+    @property
+    def loss_reason(self) -> str:
+        """Why the newest of these lines could not be written, in the system's words; "" without one."""
+        return self._log_writer.loss_reason
+
+    @property
     def is_running(self) -> bool:
         """Whether the process has not ended, so that its number still is its own."""
         return self._process.poll() is None

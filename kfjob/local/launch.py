@@ -19,7 +19,7 @@ from kfjob.base.errors import BackendError
 from kfjob.base.file_access import open_private
 from kfjob.joblog.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.joblog.observe_config import encode
-from kfjob.local import launch_spec, machine
+from kfjob.local import launch_spec, machine, reserved_state
 from kfjob.local.installer import find_installer
 from kfjob.local.launch_spec import READY, STOP, LaunchSpec
 
@@ -39,6 +39,7 @@ def write_launch_folder(staged: Path, plan: JobPlan, spec: LaunchSpec, addresses
         folder.make_private(staged / name)
     launch_spec.write(staged, spec)
     folder.write_snapshot(staged, _snapshot(plan, spec, addresses))
+    reserved_state.reserve(staged, pods=len(pods))
     lock = os.open(staged / folder.RUN / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     return lock

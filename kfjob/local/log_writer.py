@@ -32,7 +32,11 @@ class LogWriter:
         self._partial = b""
         self._has_written_bar = False  # its line end may follow
         self._written = time.monotonic()
-        self._lost = 0  # lines that could not be written, because the disk was full, and that the log does not mention
+        self.lost_lines = 0
+        """Lines that could not be written, because the disk was full."""
+        self.loss_reason = ""
+        """The system's message about the newest of them; "" without one."""
+        self._lost = 0  # those of them that the log does not mention
 
     def step(self) -> bool:
         """Wait for output and write it; return False once the pipe is closed and everything is written."""
@@ -94,8 +98,11 @@ class LogWriter:
             while data:
                 data = data[self._file.write(data) :]
             self._lost = 0
-        except OSError:
-            self._lost += lines.count(b"\n") + 1
+        except OSError as err:
+            count = lines.count(b"\n") + 1
+            self._lost += count
+            self.lost_lines += count
+            self.loss_reason = err.strerror or str(err)
             with suppress(OSError):  # the last line is incomplete
                 self._file.truncate(begin)
                 self._file.seek(begin)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kfjob.backends import folder
 from kfjob.base.errors import NotFound
 from kfjob.joblog.events import JobPhase, JobSnapshot, PodChanged, PodPhase
-from kfjob.local import processes
+from kfjob.local import processes, reserved_state
 from kfjob.local.launch import is_supervised
 from kfjob.local.launch_spec import STOPPED_BY_COMMAND
 
@@ -54,7 +54,7 @@ def read_pod_state(launch: Path, pod: str) -> PodChanged | None:
 def _read_newest(launch: Path) -> JobSnapshot | None:
     try:
         stat = (launch / folder.STATUS).stat()
-        return _read_cached(launch, stat.st_ino, stat.st_mtime_ns)
+        return reserved_state.read(launch, _read_cached(launch, stat.st_ino, stat.st_mtime_ns))
     except (NotFound, FileNotFoundError, NotADirectoryError):
         return None
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from kfjob.backends import folder
 from kfjob.joblog.events import ETCD_CONTAINER, NOT_RESTARTED, JobChanged, JobPhase, JobSnapshot, PodPhase
-from kfjob.local import launch_spec, temporary
+from kfjob.local import launch_spec, reserved_state, temporary
 from kfjob.local.agent import Agent
 from kfjob.local.check_runner import CheckRunner
 from kfjob.local.child import ExitWatcher
@@ -98,6 +98,7 @@ class Supervisor:
         ]
         self._ending = False
         self._stopped = asyncio.Event()
+        self._is_disk_full = False
         self._end = JobChanged(phase=JobPhase.SUCCEEDED)  # the final state
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
@@ -230,9 +231,16 @@ class Supervisor:
         try:
             folder.write_snapshot(self._folder, snapshot)
         except OSError as err:
+            self._is_disk_full = True
+            with suppress(OSError):
+                reserved_state.write(self._folder, snapshot)
             with suppress(OSError):  # the supervisor's log is on the same disk
                 print(f"{folder.STATUS}: {err}", file=sys.stderr, flush=True)  # noqa: T201 - goes to the supervisor's log
             return False
+        if self._is_disk_full:
+            with suppress(OSError):
+                reserved_state.clear(self._folder)
+                self._is_disk_full = False
         return True
 
 

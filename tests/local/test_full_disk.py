@@ -36,8 +36,9 @@ def start(end, **spec):
     here.until(lambda: here.get(ref).job.phase is JobPhase.RUNNING)
     return ref
 
-def lose_outcome(end="sys.exit(0)"):
-    ref = start(end)
+def lose_outcome():  # as on a file system that needs free space to write over a block
+    ref = start("sys.exit(0)")
+    (here.launch(ref) / folder.RUN / "outcome").unlink()
     fill()
     go.touch()
     here.until(lambda: here.get(ref).job.message == "outcome unknown (disk full)")
@@ -54,12 +55,17 @@ def run_on_small_disk(tmp_path: Path, program: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_outcome_that_cannot_be_written_is_unknown(tmp_path: Path):
+def test_success_on_a_full_disk_is_a_success(tmp_path: Path):
     program = """
-ref = lose_outcome()
-assert here.get(ref).job.phase is JobPhase.RUNNING
+ref = start("sys.exit(0)")
+fill()
+go.touch()
+assert here.end(ref).job.phase is JobPhase.SUCCEEDED, here.get(ref)
+assert [pod.exit_code for pod in here.get(ref).pods] == [0]
+assert here.get(ref).spec
 (disk / "filler").unlink()
-assert here.end(ref).job.phase is JobPhase.SUCCEEDED  # the supervisor has tried again
+here.until(lambda: folder.read_snapshot(here.launch(ref)).job.phase is JobPhase.SUCCEEDED)
+here.until(lambda: not (here.launch(ref) / folder.RUN / "outcome").read_bytes().strip())
 here.backend.stop(ref, timeout=30)
 assert folder.read_snapshot(here.archived(ref)).job.phase is JobPhase.SUCCEEDED
 """
@@ -68,10 +74,21 @@ assert folder.read_snapshot(here.archived(ref)).job.phase is JobPhase.SUCCEEDED
 
 def test_failure_on_a_full_disk_keeps_its_exit_code(tmp_path: Path):
     program = """
-ref = lose_outcome("sys.exit(7)")
-(disk / "filler").unlink()
+ref = start("sys.exit(7)")
+fill()
+go.touch()
 snapshot = here.end(ref)
 assert (snapshot.job.phase, snapshot.pods[0].exit_code) == (JobPhase.FAILED, 7)
+"""
+    run_on_small_disk(tmp_path, program + "(disk / 'filler').unlink()\nhere.backend.stop(ref, timeout=30)")
+
+
+def test_outcome_that_cannot_be_written_is_unknown(tmp_path: Path):
+    program = """
+ref = lose_outcome()
+assert here.get(ref).job.phase is JobPhase.RUNNING
+(disk / "filler").unlink()
+assert here.end(ref).job.phase is JobPhase.SUCCEEDED  # the supervisor has tried again
 here.backend.stop(ref, timeout=30)
 """
     run_on_small_disk(tmp_path, program)
@@ -84,5 +101,53 @@ os.kill(here.supervisor(ref), signal.SIGKILL)
 here.until(lambda: here.get(ref).job.phase.ended)
 assert here.get(ref).job.phase is JobPhase.STOPPED
 assert here.get(ref).job.message == "outcome unknown (disk full)"
+"""
+    run_on_small_disk(tmp_path, program + "(disk / 'filler').unlink()\nhere.backend.stop(ref, timeout=30)")
+
+
+def test_stop_on_a_full_disk_loses_no_outcome(tmp_path: Path):
+    program = """
+from kfjob.base.errors import BackendError
+ref = start("sys.exit(0)")
+fill()
+go.touch()
+here.end(ref)
+try:
+    here.backend.stop(ref, timeout=30)
+except BackendError as err:
+    assert "cannot be written" in err.title, err
+else:
+    raise AssertionError("the final state was not written, and nothing was said")
+assert here.get(ref).job.phase is JobPhase.SUCCEEDED
+(disk / "filler").unlink()
+here.backend.stop(ref, timeout=30)
+assert folder.read_snapshot(here.archived(ref)).job.phase is JobPhase.SUCCEEDED
+"""
+    run_on_small_disk(tmp_path, program)
+
+
+def test_lines_that_a_full_disk_loses_are_reported(tmp_path: Path):
+    program = """
+import io
+from contextlib import redirect_stdout
+from kfjob.cli.main import main
+
+def show(*words):
+    with redirect_stdout(io.StringIO()) as output:
+        try:
+            main([*words, "job", "--backend", "local"])
+        except SystemExit:
+            pass
+    return output.getvalue()
+
+os.environ["KFJOB_STATE"] = str(disk / "state")
+ref = start("[print('line', number) for number in range(298)]; sys.exit(3)", nodes=1)
+fill()
+go.touch()
+snapshot = here.end(ref)
+assert snapshot.pods[0].lost_lines == 298, snapshot
+loss = "298 lines of its log were lost: no space left on device"
+assert f"lost       `job-worker-0`: {loss}" in show("status"), show("status")
+assert f"pod `job-worker-0`: {loss}" in show("diagnose"), show("diagnose")
 """
     run_on_small_disk(tmp_path, program + "(disk / 'filler').unlink()\nhere.backend.stop(ref, timeout=30)")

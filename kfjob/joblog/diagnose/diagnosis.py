@@ -60,6 +60,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     harmless: tuple[Issue, ...] = ()  # messages that look like errors and are none
     reports: tuple[tuple[Identifier, str], ...] = ()  # pods with the program's own report of success at the end of the log
     last_lines: tuple[tuple[Identifier, tuple[str, ...]], ...] = ()  # last lines of pods whose end no error explains
+    losses: tuple[tuple[Identifier, str], ...] = ()  # pods whose log could not be written completely, and why
     silence: Silence | None = None  # the silence of a running job that prints nothing for longer than before
 
     def __repr__(self) -> str:

@@ -144,7 +144,7 @@ def _describe_state(event: PodChanged) -> str:
     text = f"{event.phase}: {reason}" if reason else str(event.phase)
     if event.ended_by_kfjob and event.phase.ended and event.message:
         text = event.message[0].upper() + event.message[1:]
-    return text
+    return f"{text}; {event.loss}" if event.loss else text
 
 
 def _describe_restart(event: PodChanged) -> str:

@@ -92,10 +92,19 @@ def test_summary_leaves_out_a_crash_after_which_a_round_trained(capsys: pytest.C
     assert "  failed     a-worker-1, rank 1, SIGKILL" in unrecovered
 
 
-def test_failed_pod_without_a_line_printed_nothing(capsys: pytest.CaptureFixture[str]):
-    failed = PodChanged(pod=PODS[0], phase=PodPhase.FAILED, exit_code=3, reason="Error")
+@pytest.mark.parametrize(
+    ("lost", "end"),
+    [
+        (0, "`a-worker-0` (Error) printed nothing\n"),
+        (2, "last lines of `a-worker-0` (Error):\n  2 lines of its log were lost: no space left on device\n"),
+    ],
+)
+def test_failed_pod_without_a_line_printed_nothing_or_lost_it(capsys: pytest.CaptureFixture[str], lost: int, end: str):
+    failed = PodChanged(
+        pod=PODS[0], phase=PodPhase.FAILED, exit_code=3, reason="Error", lost_lines=lost, loss_reason="No space left on device"
+    )
     text = follow([*RUNNING, failed, JobChanged(phase=JobPhase.FAILED, message="pod failed")], capsys)
-    assert "`a-worker-0` (Error) printed nothing\n" in text
+    assert end in text
 
 
 def test_lines_that_were_not_read_are_no_missing_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ from kfjob.backends import folder
 from kfjob.base.errors import Refused
 from kfjob.base.file_access import find_foreign_access
 from kfjob.joblog.events import JobPhase, PodPhase
-from kfjob.local import launch_spec
+from kfjob.local import launch_spec, reserved_state
 from kfjob.local.launch_spec import LaunchSpec
 from kfjob.local.log_writer import LogWriter
 from tests.fakes.backend import FakeBackend
@@ -124,10 +124,11 @@ def test_files_of_a_local_launch_are_private(tmp_path: Path, no_umask: None):
     launch = folder.make_private(tmp_path / "launch" / folder.RUN).parent
     spec = LaunchSpec(uid="u", agents=(), etcd=None, restart_policy="Never", backoff_seconds=1, grace_seconds=1)
     launch_spec.write(launch, spec)
+    reserved_state.reserve(launch, pods=1)
     folder.replace_file(launch / folder.STATUS, "{}")
     reading, writing = os.pipe()
     LogWriter(reading, launch / "pod.log").close()
     os.close(reading)
     os.close(writing)
-    assert len([path for path in launch.rglob("*") if path.is_file()]) == 3
+    assert len([path for path in launch.rglob("*") if path.is_file()]) == 4
     assert find_readable(launch) == []

@@ -186,6 +186,7 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str, source: Lo
         first_cause=_name_role(first),
         reports=reports,
         last_lines=() if first else quote_ends(evidence),
+        losses=tuple((name, pod.state.loss) for name, pod in view.pods.items() if pod.state and pod.state.loss),
         silence=find_silence(view, read_rank_lines(evidence)),
         **{name: tuple(members) for name, members in categories.items()},
     )
