@@ -17,7 +17,7 @@ import pytest
 
 from kfjob.base.errors import KfjobError
 from kfjob.trainer import tokenize
-from kfjob.trainer.data import lanes, line_files, parquet, records, token_files
+from kfjob.trainer.data import chat, lanes, line_files, parquet, records, token_files
 from kfjob.trainer.data.sources import make_encoder, open_data, open_source
 from kfjob.trainer.data.tokenizer import open_tokenizer
 from kfjob.trainspec.train_spec import TrainSpec
@@ -71,6 +71,15 @@ def share(values, count):
 def write(path, columns, **options):
     pq.write_table(pa.table(columns), path, compression="zstd", store_schema=False, **options)
     return path
+
+
+def test_value_that_expands_to_more_than_a_record_is_refused(text_folder, tmp_path):
+    file = write(tmp_path / "bomb.parquet", {"text": ["y" * (80 * MIB)]}, use_dictionary=False)
+    assert file.stat().st_size < 100_000
+    output = read_in_little_memory(file, text_folder)
+    assert output.startswith(f"error: cannot read row group 1 of `{file}`\n")
+    assert "a value of `text` has 83,886," in output
+    assert "\nhint: divide it into several records" in output
 
 
 def test_rows_that_share_a_long_text_are_read_in_little_memory(text_folder, tmp_path):
@@ -138,6 +147,44 @@ def test_error_after_many_lines_takes_no_memory(tmp_path):
     tracemalloc.stop()
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_long_document_is_refused_before_it_is_tokenised(text_folder, tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr("kfjob.trainer.data.documents.MAX_DOCUMENT_CHARACTERS", 1000)
+    rows = [{"text": "short"}, {"text": "x" * 1001}]
+    file = tmp_path / f"data.{suffix}"
+    if suffix == "jsonl":
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    with pytest.raises(KfjobError) as error:
+        tokenize.tokenize(
+            *tokenize.parse_arguments([str(file), str(tmp_path / "out"), "--tokenizer", str(text_folder / "tokenizer")])[:2],
+            workers=1,
+        )
+    assert error.value.title == f"cannot read {'line' if suffix == 'jsonl' else 'row'} 2 of `{file}`"
+    assert error.value.cause == "the text has 1,001 characters, the limit is 1,000"
+
+
+def test_conversation_with_a_million_messages_is_refused(text_folder, tmp_path):
+    file = tmp_path / "chat.jsonl"
+    file.write_text(json.dumps({"messages": [{"role": "user", "content": "hi"}] * 1_000_000}) + "\n")
+    with pytest.raises(KfjobError) as error:
+        read(file, text_folder, "chat")
+    assert error.value.cause == f"`messages` has 1,000,000 messages, the limit is {chat.MAX_MESSAGES:,}"
+    assert error.value.title == f"cannot read line 1 of `{file}`"
+
+
+def test_long_conversation_is_refused(text_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("kfjob.trainer.data.chat.MAX_DOCUMENT_CHARACTERS", 100)
+    file = tmp_path / "chat.jsonl"
+    file.write_text(
+        json.dumps({"messages": [{"role": "user", "content": "x" * 90}, {"role": "assistant", "content": "y" * 90}]}) + "\n"
+    )
+    with pytest.raises(KfjobError) as error:
+        read(file, text_folder, "chat")
+    assert error.value.cause == "it has 193 characters, the limit is 100"
+
+
 def test_window_of_long_documents_has_fewer_of_them(tiny, text_folder, monkeypatch):
     """Every document is still read once in an epoch, and a stored position is valid."""
     monkeypatch.setattr(lanes, "MAX_WINDOW_CHARACTERS", 2000)
@@ -158,12 +205,25 @@ def test_count_characters_counts_texts_at_every_level():
     )
 
 
+def test_limits_allow_the_longest_books():
+    assert records.MAX_DOCUMENT_CHARACTERS > 3 * 10 * MIB
+
+
 def test_killed_process_of_the_tokeniser_is_an_error(text_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tokenize, "_tokenize_part", kill_process)
     assert tokenize.main([str(text_folder), str(tmp_path / "out"), "--workers", "2"]) == 1
     error = capsys.readouterr().err
     assert "\nerror: one of 2 processes was killed\n" in error
     assert "`--workers 1`" in error
+
+
+def test_too_many_documents_to_pack_are_refused(tiny, tokenised_folder, monkeypatch):
+    monkeypatch.setattr(token_files, "MAX_PACKED_PARTS", 100)
+    with pytest.raises(KfjobError) as error:
+        open_data(TrainSpec(**tiny | {"data": str(tokenised_folder), "packing": "documents"}), rank=0, world_size=1)
+    assert "parts of documents to pack, the limit is 100" in error.value.title
+    assert error.value.hint == "use `packing: stream`"
+    open_data(TrainSpec(**tiny | {"data": str(tokenised_folder)}), rank=0, world_size=1)
 
 
 def test_sparse_token_files_take_no_memory(tmp_path):

@@ -15,7 +15,7 @@ import numpy as np
 
 from kfjob.base.errors import KfjobError
 from kfjob.trainer.data.documents import Document, LossMask, describe_fields
-from kfjob.trainer.data.records import NO_OBJECT, RecordError
+from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, NO_OBJECT, RecordError, check_size, count_characters
 from kfjob.trainer.data.tokenizer import TextTokenizer
 
 PLAIN_TEMPLATE = (
@@ -26,6 +26,8 @@ PLAIN_TEMPLATE = (
 """For tokenizers without a template: `user: …`, `assistant: …` followed by an end-of-text token."""
 _GENERATION_BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
+MAX_MESSAGES = 4000
+"""Messages of a conversation. For each answer the template renders all earlier messages again: a minute for 4000."""
 Span = tuple[int, int]
 """A range of characters of a text: begin and end."""
 Message = Mapping[str, Any]
@@ -48,6 +50,7 @@ class ChatEncoder:
         """Return the messages, or the prompt and the completion, of a valid record."""
         if not isinstance(record, Mapping):
             raise RecordError(NO_OBJECT)
+        check_size(count_characters([record.get(name) for name in self.columns]), MAX_DOCUMENT_CHARACTERS, "it", "characters")
         if record.get("messages") is not None:
             messages = _check_messages(record["messages"], "messages")
             return {"messages": messages, "tools": record.get("tools"), "prompt_messages": 0}
@@ -140,6 +143,7 @@ def mask_tokens(spans: Sequence[Span], answers: Sequence[Span]) -> LossMask:
 def _check_messages(value: Any, field: str) -> Sequence[Message]:
     if not isinstance(value, list) or not value:
         raise RecordError(f"`{field}` is not a list of messages")
+    check_size(len(value), MAX_MESSAGES, f"`{field}`", "messages")
     for message in value:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
             raise RecordError(f"a message in `{field}` has no role or no content")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kfjob.trainer.data.records import NO_OBJECT, RecordError
+from kfjob.trainer.data.records import MAX_DOCUMENT_CHARACTERS, NO_OBJECT, RecordError, check_size
 from kfjob.trainer.data.tokenizer import TextTokenizer
 
 Tokens = npt.NDArray[np.int64]
@@ -76,6 +76,7 @@ class TextEncoder:
             raise RecordError(f"no field `{self._field}`{describe_fields(record)}", hint=hint)
         if not isinstance(text := record[self._field], str):
             raise RecordError(f"the field `{self._field}` is not text")
+        check_size(len(text), MAX_DOCUMENT_CHARACTERS, "the text", "characters")
         return text.strip() or None
 
     def encode(self, item: str) -> Document:

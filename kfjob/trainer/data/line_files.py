@@ -12,6 +12,8 @@ from kfjob.base.parsing import parse_json
 from kfjob.base.units import MIB
 from kfjob.trainer.data.content import fingerprint_files
 from kfjob.trainer.data.records import (
+    DIVIDE_HINT,
+    MAX_RECORD_BYTES,
     Extract,
     Offset,
     Reader,
@@ -21,8 +23,6 @@ from kfjob.trainer.data.records import (
     record_error,
 )
 
-MAX_LINE_BYTES = 64 * MIB
-"""Size of a line; novels have up to 10 MiB, 60 MiB with JSON escapes."""
 _PIECE = MIB
 """Bytes to read at once where the content of lines does not matter."""
 
@@ -98,11 +98,11 @@ class _LineReader(Reader):
             self._path, self._file_end = self._files.paths[number], self._files.ends[number]
             self._file = self._path.open("rb")
             self._file.seek(self._offset - self._files.file_begin(number))
-        return self._file.readline(MAX_LINE_BYTES + 1)
+        return self._file.readline(MAX_RECORD_BYTES + 1)
 
     def _describe_long_line(self) -> str:
         kind = "a document" if self._path.suffix == ".txt" else "a record"
-        return f"each line is {kind}, and this one has more than {MAX_LINE_BYTES // MIB} MiB"
+        return f"each line is {kind}, and this one has more than {MAX_RECORD_BYTES // MIB} MiB"
 
     def _parse(self, line: bytes, offset: int) -> Any:
         size = len(line)
@@ -113,8 +113,8 @@ class _LineReader(Reader):
             begin = offset - self._files.file_begin(self._files.file_at(offset))
             return f"line {_count_line_ends(self._path, begin) + 1} of `{self._path}`"
 
-        if size > MAX_LINE_BYTES:
-            raise record_error(location(), RecordError(self._describe_long_line(), hint="divide it into several records"))
+        if size > MAX_RECORD_BYTES:
+            raise record_error(location(), RecordError(self._describe_long_line(), hint=DIVIDE_HINT))
         try:
             record = parse_json(line) if self._path.suffix == ".jsonl" else {self._files.text_field: line.decode()}
         except ValueError as error:

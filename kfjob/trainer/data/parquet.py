@@ -13,9 +13,12 @@ from kfjob.base.errors import KfjobError
 from kfjob.base.units import MIB
 from kfjob.trainer.data.content import fingerprint_files
 from kfjob.trainer.data.records import (
+    MAX_RECORD_BYTES,
     Extract,
     Offset,
     Reader,
+    RecordError,
+    check_size,
     describe_files,
     extract_record,
 )
@@ -71,7 +74,7 @@ class ParquetFiles:
         """Yield the rows of a row group of the file with this number.
 
         Raises:
-            KfjobError: it is damaged.
+            KfjobError: its values are too large, or it is damaged.
         """
         path = self.paths[number]
         try:
@@ -79,8 +82,10 @@ class ParquetFiles:
                 rows = _count_rows_at_once(file.metadata.row_group(group), self.columns)
                 yield from file.iter_batches(rows, row_groups=[group], columns=self.columns, use_threads=False)
         except (OSError, MemoryError, ValueError, NotImplementedError) as error:  # pyarrow's errors are subclasses
-            title, hint = f"cannot read row group {group + 1} of `{path}`", "write the file, or download it, again"
-            raise KfjobError(title, location="data", cause=str(error), hint=hint) from error
+            hint = error.hint if isinstance(error, RecordError) else "write the file, or download it, again"
+            raise KfjobError(
+                f"cannot read row group {group + 1} of `{path}`", location="data", cause=str(error), hint=hint
+            ) from error
 
     def read(self, lane: int, lanes: int, offset: Offset) -> Reader:
         """Read the rows of a lane."""
@@ -133,10 +138,18 @@ def _count_rows_at_once(group: pyarrow.parquet.RowGroupMetaData, columns: Sequen
     """Return how many rows fit into `MAX_BATCH_BYTES`.
 
     Rows that share a value store it once, so each may take as much memory as the whole row group.
+
+    Raises:
+        RecordError: a value is larger than a record may be.
     """
-    chunks = map(group.column, range(group.num_columns))
-    sizes: list[int] = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
-    return max(1, min(_BATCH, MAX_BATCH_BYTES // max([1, *sizes])))
+    rows = _BATCH
+    for chunk in map(group.column, range(group.num_columns)):
+        size, values = chunk.total_uncompressed_size, max(1, chunk.num_values)
+        if chunk.path_in_schema.split(".")[0] not in columns:
+            continue
+        check_size(size // values, MAX_RECORD_BYTES, f"a value of `{chunk.path_in_schema}`", "bytes")
+        rows = max(1, min(rows, MAX_BATCH_BYTES // max(1, size)))
+    return rows
 
 
 def _group_sizes(path: Path) -> Iterator[int]:

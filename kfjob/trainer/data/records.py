@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kfjob.base.errors import KfjobError
+from kfjob.base.units import MIB
 
 NO_OBJECT = "it is not a JSON object; each line of a .jsonl file is one, without `[`, `]` and commas between them"
 """The cause when a record is another JSON value."""
+MAX_RECORD_BYTES = 64 * MIB
+"""Size of a line of training data, or of a value in a Parquet file; novels have up to 10 MiB, 60 MiB with JSON escapes."""
+MAX_DOCUMENT_CHARACTERS = 32 * MIB
+"""Characters of a document or a conversation; a tokenizer takes 170 bytes of memory for each of them."""
+DIVIDE_HINT = "divide it into several records"
 Offset = Any
 """The JSON value with which a source finds a record again; None is the beginning of a lane."""
 Extract = Callable[[Mapping[str, Any]], Any]
@@ -24,6 +30,16 @@ class RecordError(ValueError):
         """Keep what the user can do, `hint`, with the cause."""
         super().__init__(cause)
         self.hint = hint
+
+
+def check_size(size: int, limit: int, name: str, unit: str) -> None:
+    """Check the size of `name`, a part of a record.
+
+    Raises:
+        RecordError: it is larger than the limit.
+    """
+    if size > limit:
+        raise RecordError(f"{name} has {size:,} {unit}, the limit is {limit:,}", hint=DIVIDE_HINT)
 
 
 def count_characters(value: Any) -> int:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 
 from kfjob.base.errors import KfjobError
 from kfjob.base.parsing import parse_json_object, read_document
+from kfjob.base.units import GIB
 from kfjob.trainer.data.documents import Document
 from kfjob.trainer.data.packing import Sample, best_fit, pack_documents, shift_tokens
 from kfjob.trainspec.train_fields import Packing
@@ -28,6 +29,9 @@ from kfjob.trainspec.train_rules import TOKENS_HEADER
 HEADER = TOKENS_HEADER
 FILE_SUFFIXES = ("bin", "documents.bin", "answers.bin")
 """The ends of the names of a split's files; only conversations have the last one."""
+MAX_PACKED_PARTS = 200_000_000
+"""Parts of documents that are packed into samples; each rank takes 100 bytes of memory for each of them."""
+_PART_SIZE = 100
 _BLOCK = 1 << 20
 """Numbers to compare at once."""
 
@@ -193,6 +197,14 @@ def open_samples(folder: Path, split: str, length: int, packing: Packing) -> Str
             size = f"`{folder / split}.bin` has {len(files.tokens)} tokens"
             raise KfjobError(f"{size}, less than one sample of {length + 1}")
         return StreamSamples(tokens=files.tokens, length=length)
+    parts = len(files.ends) + len(files.tokens) // length
+    if parts > MAX_PACKED_PARTS:
+        raise KfjobError(
+            f"`{folder / split}.bin` has {parts:,} parts of documents to pack, the limit is {MAX_PACKED_PARTS:,}",
+            location="packing",
+            cause=f"each rank would need {parts * _PART_SIZE // GIB:,} GiB of memory for their order",
+            hint="use `packing: stream`" if files.loss_mask is None else "tokenise the conversations in several folders",
+        )
     samples = PackedSamples(files, length, packing=packing, padding=read_header(folder).end_of_text)
     if not len(samples):
         raise KfjobError(f"no tokens to train on in `{folder / split}.bin`", location="data")
