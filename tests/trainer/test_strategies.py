@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+
+from kfjob.base.errors import KfjobError
+from kfjob.trainer.strategies.zero import check_precision
+from kfjob.trainspec.train_spec import TrainSpec
 
 TOLERANCE = 2e-6
 """The change that the order of additions may cause in a loss near 6 in fp32."""
@@ -98,13 +104,20 @@ def test_resume_through_strategies_and_world_sizes(workers, tiny, reference, tmp
         (2, FSDP | {"sharding": "hybrid", "shard_size": 3}, "2 ranks cannot be divided into groups of 3"),
         (1, FSDP | {"wrap": ["BertLayer"]}, "has no layers of class `BertLayer`"),
         (1, ZERO[0] | {"precision": "fp16"}, "DeepSpeed's stage 0 is not supported in fp16"),
-        (1, ZERO[2] | {"precision": "fp16"}, "DeepSpeed does not support `precision: fp16` on cpu"),
         (1, ZERO[1] | {"precision": "bf16-true"}, "DeepSpeed keeps fp32 copies of bf16 parameters"),
     ],
     ids=case_id,
 )
 def test_unsupported_strategy_settings_are_errors(workers, tiny, ranks, change, message):
     assert message in workers.run("error_of_training", {"spec": tiny | change}, world_size=ranks)[0]
+
+
+def test_precision_of_no_such_device_is_an_error():
+    """The device is simulated: newer CPUs compute in fp16."""
+    spec = TrainSpec(model="micro-llama", data="synthetic", max_steps=1, precision="fp16", **ZERO[2])
+    device = SimpleNamespace(is_fp16_supported=lambda: False, is_bf16_supported=lambda: True, device_name=lambda: "cpu")
+    with pytest.raises(KfjobError, match="DeepSpeed does not support `precision: fp16` on cpu"):
+        check_precision(spec, device)
 
 
 @pytest.mark.parametrize(

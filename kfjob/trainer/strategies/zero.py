@@ -51,7 +51,7 @@ class DeepSpeed:
         """
         self._spec, self._ranks, self._config = spec, ranks, make_config(spec, ranks)
         self._deepspeed = _import_deepspeed(ranks)
-        _check_precision(spec, self._deepspeed.accelerator.get_accelerator())
+        check_precision(spec, self._deepspeed.accelerator.get_accelerator())
         self._deepspeed.init_distributed(dist_init_required=False, verbose=False)
         self._swapper: Any = None
         self._scaler: Any = None
@@ -195,7 +195,7 @@ def count_optimizer_elements(engine: Any) -> int:
     return sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
 
 
-def _check_precision(spec: TrainSpec, accelerator: Any) -> None:
+def check_precision(spec: TrainSpec, accelerator: Any) -> None:
     """Check that DeepSpeed computes in the spec's precision on this device.
 
     Raises:
