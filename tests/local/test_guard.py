@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from kfjob.local import processes
 from kfjob.local.identity import read_identity
 from kfjob.local.launch_spec import IDENTITY
 from kfjob.local.proc import read_environment
-from tests.local.machine import Machine, wait_until
+from tests.local.machine import KFJOB, Machine, wait_until
 from tests.receiver import Receiver
 
 pytestmark = pytest.mark.local
@@ -161,14 +160,18 @@ def test_job_that_prints_nothing_is_relaunched_and_one_past_its_deadline_is_stop
 
 
 def test_wait_goes_on_through_a_relaunch_until_a_person_stops_the_job(machine: Machine, tmp_path: Path):
-    job = GuardedJob(machine, tmp_path, env={"HANG_AT": "15"}, watchdog={"stall": 3})
-    with ThreadPoolExecutor() as threads:
-        waiting = threads.submit(machine.run, "wait", "job")
-        wait_until(lambda: job.read().get("relaunches"))
-        machine("stop", "job")
-        waited = waiting.result()
-    assert (waited.returncode, waited.stdout) == (103, "Stopped\n")
-    assert "the guard has relaunched `job`" in waited.stderr
+    GuardedJob(machine, tmp_path, env={"HANG_AT": "15"}, watchdog={"stall": 3})
+    notes = tmp_path / "notes"
+    with (
+        notes.open("w") as stderr,
+        subprocess.Popen([KFJOB, "wait", "job"], env=machine.env, stdout=subprocess.PIPE, stderr=stderr, text=True) as waiting,
+    ):
+        try:
+            wait_until(lambda: "the guard has relaunched `job`" in notes.read_text())
+            machine("stop", "job")
+            assert (waiting.communicate(timeout=60)[0], waiting.returncode) == ("Stopped\n", 103)
+        finally:
+            waiting.kill()
 
 
 def test_relaunch_that_is_not_possible_is_no_relaunch(machine: Machine, tmp_path: Path):
