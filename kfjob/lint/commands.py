@@ -25,7 +25,7 @@ from kfjob.shell.commands import (
     is_python,
     split_program,
 )
-from kfjob.shell.syntax import hides_failure
+from kfjob.shell.syntax import OPERATORS, hides_failure
 
 _VARIABLE = re.compile(r"(?<![$\\])\$[A-Z_][A-Z0-9_]*")
 _REFERENCE = re.compile(r"(?<!\$)\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
@@ -34,7 +34,6 @@ _SHOWN_LENGTH = 60
 """Characters of a command that a message shows."""
 _SUBCOMMANDS = ("launch", "config", "env", "test", "estimate-memory", "merge-weights", "tpu-config", "to-fsdp2")
 """Subcommands of `accelerate` (accelerate 1.15, commands/accelerate_cli.py)."""
-_OPERATORS = frozenset(("|", "||", "|&", "&&", "&", ";", ">", ">>", "<", "2>&1", "&>"))
 _INFORMATION = ("-h", "--help", "--version", "-V")
 
 
@@ -126,7 +125,7 @@ def shell_operator(job: Job) -> Iterator[Violation]:
 
     A command runs without a shell, so its program gets such a word as an argument.
     """
-    words = [word for word in _list_plain_words(job) if word in _OPERATORS]
+    words = [word for word in _list_plain_words(job) if word in OPERATORS]
     if words:
         hint = 'start a shell for the command: `command: ["bash", "-c", …]`'
         yield Violation(path=job.program_field, message=f"the program gets `{words[0]}` as text: no shell reads it", hint=hint)

@@ -31,7 +31,8 @@ _BACKGROUND = re.compile(r"(?<!&)&\s*$")
 _PATH = re.compile(r"[^-=:][^=:]*")
 """A word that can be a path: no option, override or URL."""
 _ACTIVATIONS = ("conda", "mamba", "micromamba")
-_LIST_OPERATORS = ("&&", "||", "|", ";", "2>&1")
+OPERATORS = frozenset(("|", "||", "|&", "&&", "&", ";", ">", ">>", "<", "2>&1", "&>"))
+"""Words of a list that only a shell reads."""
 _MAX_EXAMPLE = 4000
 """Characters of the shell text that a hint quotes."""
 
@@ -84,7 +85,7 @@ def find_in_words(words: Sequence[str]) -> ShellSyntax | None:
         separate = Redactor().value(words[0].split())
         return ShellSyntax("spaces in the name of the program", f"write `command: {json.dumps(separate)}`")
     first = _find_in_program(words[0]) if words else []
-    line = " ".join(word if word in _LIST_OPERATORS else shlex.quote(word) for word in words)
+    line = " ".join(word if word in OPERATORS else shlex.quote(word) for word in words)
     return ShellSyntax(_join_parts(first), _explain(first, line)) if first else None
 
 
@@ -122,11 +123,19 @@ def _has_secret(line: str) -> bool:
     return bool(Redactor().value(words) != words)
 
 
+def show_script(text: str, *, fails_late: bool = False) -> str:
+    """Return a text for `bash -c` in a hint; `…` for one that is long or holds a secret, because a part is no command line.
+
+    `fails_late`: the script must fail if a program before the last one fails.
+    """
+    script = f"set -eo pipefail; {text}" if fails_late else text
+    return script if len(script) <= _MAX_EXAMPLE and not _has_secret(text) else "…"
+
+
 def _explain(first: Sequence[str], text: str, *, fails_late: bool = False) -> str:
     """Return the advice: a field of the spec or quotes, or a shell that fails if a program before the last one fails."""
-    script = f"set -eo pipefail; {text}" if fails_late else text
-    script = script if len(script) <= _MAX_EXAMPLE and not _has_secret(text) else "…"  # a part of it is no command line
-    shell = f"use `command: {json.dumps(['bash', '-c', script], ensure_ascii=False)}`"
+    command = ["bash", "-c", show_script(text, fails_late=fails_late)]
+    shell = f"use `command: {json.dumps(command, ensure_ascii=False)}`"
     if first[:1] == ["cd"]:
         return f"set `pod.working_dir` (an absolute path), or {shell}"
     if first and (first[0] == "export" or first[0].endswith("=")):

@@ -17,7 +17,7 @@ from kfjob.base.errors import UsageError
 from kfjob.base.text import plural
 from kfjob.redaction import collect_secrets
 from kfjob.shell.commands import suggest_start
-from kfjob.shell.syntax import find_in_line
+from kfjob.shell.syntax import find_in_line, show_script
 
 if TYPE_CHECKING:
     from kfjob.api.job_files import HideSecrets
@@ -197,11 +197,11 @@ def _check_program(words: tuple[str, ...]) -> None:
     """Check that the first word is a program and not a file for one.
 
     Raises:
-        UsageError: it is a spec, a script or a folder.
+        UsageError: it is a spec, a script, a folder or a whole command.
     """
     first, file = words[0], Path(words[0])
     if len(words) == 1 and first.split()[1:]:
-        shell = shlex.join(["bash", "-c", f"set -eo pipefail; {first}"])
+        shell = shlex.join(["bash", "-c", show_script(first, fails_late=True)])
         hint = f"`kfjob run -- {shell}` starts a shell for it" if find_in_line(first) else "write it without quotes"
         raise UsageError("the command is one word with spaces", hint=hint)
     if file.suffix in _SPECS:

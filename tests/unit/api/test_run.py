@@ -157,6 +157,7 @@ def test_set_reaches_every_field(saved, kfjob):
     [
         ("python train.py", "write it without quotes"),
         ("cd x && python train.py", "`kfjob run -- bash -c 'set -eo pipefail; cd x && python train.py'` starts a shell for it"),
+        (r"DB_PASSWORD='it'\''smetoo123' python t.py", "`kfjob run -- bash -c '…'` starts a shell for it"),
     ],
 )
 def test_command_in_one_word_is_an_error(kfjob, word, hint):
