@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -90,15 +90,20 @@ def tokenize(plan: TokenizePlan, folder: Path, *, workers: int) -> dict[str, dic
 
 
 def _tokenize_in_parallel(tasks: list[Task], workers: int) -> None:
-    try:
-        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-            list(pool.map(_tokenize_part, tasks))
-    except BrokenProcessPool as error:
-        raise KfjobError(
-            f"one of {workers} processes was killed",
-            cause="most often the machine has no memory left; long documents take 170 times their size",
-            hint=f"use fewer: `--workers {max(1, workers // 2)}`",
-        ) from error
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        parts = [pool.submit(_tokenize_part, task) for task in tasks]
+        try:
+            for part in as_completed(parts):
+                part.result()
+        except BrokenProcessPool as error:  # the pool ends the other parts itself, and fails if somebody else does (Python 3.11)
+            raise KfjobError(
+                f"one of {workers} processes was killed",
+                cause="most often the machine has no memory left; long documents take 170 times their size",
+                hint=f"use fewer: `--workers {max(1, workers // 2)}`",
+            ) from error
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 @cache
