@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 import tempfile
@@ -16,7 +15,7 @@ from kfjob.api.prepared import PreparedJob
 from kfjob.backends import kubeconfig
 from kfjob.base.errors import Problem, Unreachable
 from kfjob.base.shells import find_scripts
-from kfjob.base.text import join_names
+from kfjob.base.text import find_similar, join_names
 from kfjob.kinds.registry import get_job
 from kfjob.lint.check import find_role_path, list_roles
 from kfjob.lint.job import Job
@@ -128,8 +127,8 @@ def _describe_absent_script(script: str, code_folder: Path | None) -> Problem:
     if code_folder is None:
         title = f"script `{script}` is not in this folder, so the image must have it in its working directory"
         return Problem(title=title, path="command", severity="note")
-    similar = difflib.get_close_matches(script, [path.name for path in code_folder.glob("*.py")], n=1)
-    hint = f"did you mean `{similar[0]}`?" if similar else None
+    similar = find_similar(script, [path.name for path in code_folder.glob("*.py")])
+    hint = f"did you mean `{similar}`?" if similar else None
     title = f"script `{script}` is not in `{code_folder}`, the folder of `--code`, so the image must have it"
     return Problem(title=title, path="command", hint=hint, severity="warning")
 

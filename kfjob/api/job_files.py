@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shlex
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from kfjob.api.user_files import read_text, record_file
 from kfjob.base.errors import Problem, SpecError, UsageError
 from kfjob.base.shells import NAME, is_name
+from kfjob.base.text import find_similar
 from kfjob.redaction import collect_secrets
 
 if TYPE_CHECKING:
@@ -220,8 +220,8 @@ class JobFiles(Struct, frozen=True, kw_only=True):
         named = [("--var", variable.partition("=")[0]) for variable in self.variables]
         for option, name in (*named, *(("--keep", name) for name in self.keep)):
             if name not in used:
-                similar = difflib.get_close_matches(name, used, n=1)
-                hint = f"did you mean `{similar[0]}`?" if similar else None
+                similar = find_similar(name, used)
+                hint = f"did you mean `{similar}`?" if similar else None
                 raise UsageError(f"`{option} {name}`: nothing uses `${{{name}}}`", hint=hint)
 
     def explain_backend(self, settings: Settings) -> tuple[str, str]:

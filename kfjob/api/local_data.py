@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from pathlib import Path
 
 from kfjob.base.errors import Problem
 from kfjob.base.parsing import ParseError, parse_json, read_document
-from kfjob.base.text import plural
+from kfjob.base.text import find_similar, plural
 from kfjob.plan import JobPlan
 from kfjob.trainspec.model_shapes import PRESETS, find_config_problems
 from kfjob.trainspec.train_rules import SYNTHETIC, TOKENS_HEADER, can_be_repository
@@ -91,7 +90,7 @@ def _find_model_problems(model: str, plan: JobPlan) -> Iterator[Problem]:
 
 def _explain_missing(field: str, value: str, path: Path) -> Iterator[Problem]:
     """Yield the problem of a path that does not exist, unless it can be a name on the hub."""
-    if field == "train.data" and difflib.get_close_matches(value, [SYNTHETIC], cutoff=_SIMILAR):
+    if field == "train.data" and find_similar(value, [SYNTHETIC], least=_SIMILAR):
         yield Problem(title=f"there is no data `{value}`", path=field, hint=f"did you mean `{SYNTHETIC}`?")
     elif not can_be_repository(value):
         kind = "tokenizer" if field == "train.tokenizer" else "data"

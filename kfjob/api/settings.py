@@ -13,6 +13,7 @@ from kfjob.base.capabilities import CAPABILITIES, TARGETS, find_name
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.file_access import OTHER_OWNER, find_foreign_access
 from kfjob.base.parsing import ParseError, parse_toml, read_document
+from kfjob.base.text import find_similar
 from kfjob.base.units import MIB
 from kfjob.objects.names import MAX_LABEL, is_dns_label
 
@@ -169,11 +170,9 @@ def _read_file(file: Path, table: tuple[str, ...] = ()) -> dict[str, Any]:
             raise SpecError([Problem(title=f"`{'.'.join(table)}` must be a table", file=str(file))])
     for name, value in values.items():
         if name not in _NAMES:
-            from difflib import get_close_matches
-
             shown = " ".join(name[:MAX_SHOWN].split())
-            matches = get_close_matches(shown, _NAMES, n=1)
-            hint = f"did you mean `{matches[0]}`?" if matches else f"the settings are {', '.join(_NAMES)}"
+            similar = find_similar(shown, _NAMES)
+            hint = f"did you mean `{similar}`?" if similar else f"the settings are {', '.join(_NAMES)}"
             raise SpecError([Problem(title=f"unknown setting `{shown}`", file=str(file), hint=hint)])
         if not isinstance(value, str) and not (name in _BOOLEANS and isinstance(value, bool)):
             raise SpecError([Problem(title=f"setting `{name}` must be text", file=str(file))])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +18,7 @@ from kfjob.backends.resources import CORE
 from kfjob.base.capabilities import AUTO_TARGET, CAPABILITIES, BackendName, Capabilities, find_name
 from kfjob.base.common_types import Notify, ignore_notice
 from kfjob.base.errors import Forbidden, NotFound, Refused, Unreachable, UsageError
-from kfjob.base.text import join_names
+from kfjob.base.text import find_similar, join_names
 from kfjob.joblog.events import JobSnapshot
 from kfjob.kinds.base import JobKind
 from kfjob.kinds.registry import KINDS, find_kind, find_target_kind
@@ -166,9 +165,8 @@ class Target(Struct, frozen=True, dict=True):
             if job in names:
                 hint = f"it was stopped: `kfjob status {job}` reads its archive, `kfjob relaunch {job}` starts it again"
                 return NotFound(err.title, cause=err.cause, hint=hint)
-            matches = difflib.get_close_matches(job, names, n=1)
-            if matches:
-                hint = f"did you mean `{matches[0]}`? `kfjob list` shows the jobs"
+            if similar := find_similar(job, names):
+                hint = f"did you mean `{similar}`? `kfjob list` shows the jobs"
                 return NotFound(err.title, cause=err.cause, hint=hint)
         return err
 

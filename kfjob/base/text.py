@@ -1,4 +1,4 @@
-"""Figures with their significant digits, whole numbers, words for numbers, lists and exit codes, and impossible characters."""
+"""Figures with their significant digits, words for numbers, lists and exit codes, similar names, and impossible characters."""
 
 from __future__ import annotations
 
@@ -73,3 +73,10 @@ def snake_case(text: str) -> str:
 def describe_impossible(character: str) -> str:
     """Return the name of an impossible character for a message."""
     return "the character NUL" if character == "\0" else "half of a surrogate pair"
+
+
+def find_similar(word: str, names: Iterable[str], *, least: float = 0.6) -> str | None:
+    """Return the name that is most like a misspelt word; None if none is. `least`: the share of equal letters, from 0 to 1."""
+    from difflib import get_close_matches  # a command without a mistake needs none
+
+    return next(iter(get_close_matches(word, list(names), n=1, cutoff=least)), None)

@@ -16,6 +16,7 @@ import click
 
 from kfjob.base.concurrency import reporting_waits
 from kfjob.base.errors import KfjobError, explain_os_error
+from kfjob.base.text import find_similar
 from kfjob.base.version import __version__
 from kfjob.cli.error_output import print_error, print_usage_error
 from kfjob.cli.output import LostOutput, WaitPrinter, clean_output, wants_colour
@@ -139,10 +140,8 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as err:
-            import difflib
-
-            matches = [_SYNONYMS[args[0]]] if args[0] in _SYNONYMS else difflib.get_close_matches(args[0], COMMANDS, n=1)
-            suggestion = f"; did you mean `{matches[0]}`?" if matches else ""
+            meant = _SYNONYMS.get(args[0]) or find_similar(args[0], COMMANDS)
+            suggestion = f"; did you mean `{meant}`?" if meant else ""
             raise click.UsageError(f"unknown command `{args[0]}`{suggestion}", ctx) from err
 
 

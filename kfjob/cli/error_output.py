@@ -12,6 +12,7 @@ import click
 
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import KfjobError, Problem, SpecError, UsageError
+from kfjob.base.text import find_similar
 from kfjob.cli.output import colour_marks, print_json, wants_colour
 
 SIMILAR = 0.85
@@ -110,11 +111,9 @@ def _explain_usage_error(err: click.ClickException) -> tuple[str, str | None]:
 
 def _explain_unknown_option(err: click.NoSuchOption, ctx: click.Context, usage: str) -> tuple[str, str]:
     """Return the message about an option that the command does not have, and a hint at what is meant."""
-    from difflib import get_close_matches
-
     title = f"unknown option `{err.option_name}`"
-    if similar := get_close_matches(err.option_name, err.possibilities or (), n=1, cutoff=SIMILAR):
-        return f"{title}; did you mean `{similar[0]}`?", usage
+    if similar := find_similar(err.option_name, err.possibilities or (), least=SIMILAR):
+        return f"{title}; did you mean `{similar}`?", usage
     arguments = {param.name for param in ctx.command.params if isinstance(param, click.Argument)}
     if err.option_name.lstrip("-") in arguments:
         return f"{title}: `{err.option_name.lstrip('-').upper()}` is an argument", f"`{_describe_call(ctx)}`; {usage}"

@@ -13,6 +13,7 @@ import click
 from kfjob.api.settings import Settings, expand_path, load_current_settings
 from kfjob.base.capabilities import CAPABILITIES, TARGETS
 from kfjob.base.errors import UsageError
+from kfjob.base.text import find_similar
 from kfjob.cli.completion import FILE
 from kfjob.cli.output import repeat_backend, repeat_options
 
@@ -141,13 +142,11 @@ def _read_rules(values: tuple[str, ...]) -> frozenset[str]:
     """
     rules = frozenset(name for value in values for name in value.replace(",", " ").split())
     if rules:
-        from difflib import get_close_matches
-
         from kfjob.lint.catalogue import BY_ID
 
         for name in sorted(rules - BY_ID.keys()):
-            matches = get_close_matches(name, BY_ID, n=1)
-            hint = f"did you mean `{matches[0]}`?" if matches else "docs/reference/lint.md lists the rules"
+            similar = find_similar(name, BY_ID)
+            hint = f"did you mean `{similar}`?" if similar else "docs/reference/lint.md lists the rules"
             raise UsageError(f"there is no lint rule `{name}` to ignore", hint=hint)
     return rules
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
-from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
@@ -25,6 +23,9 @@ from kfjob.base.errors import UsageError
 from kfjob.base.printable import clean_text
 from kfjob.cli.formatting import format_json, wrap
 from kfjob.redaction import Redactor
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MIN_WIDTH = 40
 """Columns of the narrowest terminal in which lines are wrapped; one of unknown size has none."""
@@ -261,7 +262,11 @@ class WaitPrinter:
 
 def find_width() -> int | None:
     """Return the columns of the terminal that shows standard output; None for a file or a pipe, which has no width."""
-    return shutil.get_terminal_size().columns if find_stream(sys.stdout).isatty() else None
+    if not find_stream(sys.stdout).isatty():
+        return None
+    import shutil  # its modules of archives take a twentieth of `kfjob --help`
+
+    return shutil.get_terminal_size().columns
 
 
 def wants_colour() -> bool | None:

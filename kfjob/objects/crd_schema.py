@@ -6,7 +6,6 @@ The API server drops unknown fields; this check reports them. The data comes fro
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from msgspec import Struct
 
 from kfjob.base.common_types import JsonMapping, JsonObject
 from kfjob.base.parsing import parse_json
+from kfjob.base.text import find_similar
 from kfjob.validation.field_paths import Path, join_path, parse_path
 from kfjob.validation.spec_model import field_error
 
@@ -139,9 +139,8 @@ class CrdSchema(Struct, frozen=True):
                 yield SchemaProblem(path, f"has a key that is not text: `{name}`")
             elif properties is not None and name not in properties:
                 parents = [key for key, child in properties.items() if name in (self._resolve(child).get("properties") or ())]
-                nested = [f"{parents[0]}.{name}"] if len(parents) == 1 else []
-                similar = nested or difflib.get_close_matches(name, properties, n=1)
-                suggestion = f", did you mean `{similar[0]}`?" if similar else ""
+                similar = f"{parents[0]}.{name}" if len(parents) == 1 else find_similar(name, properties)
+                suggestion = f", did you mean `{similar}`?" if similar else ""
                 yield SchemaProblem((*path, name), UNKNOWN_FIELD + suggestion)
             else:
                 value_schema = properties[name] if properties else schema.get("additionalProperties", {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import Any
 
 from kfjob.base.common_types import JsonMapping
 from kfjob.base.errors import Problem, SpecError
-from kfjob.base.text import join_names
+from kfjob.base.text import find_similar, join_names
 from kfjob.objects.api_objects import is_list
 from kfjob.shell.commands import suggest_start
 
@@ -63,7 +62,7 @@ def explain_syntax(err: SpecError, file: str | None) -> SpecError:
 
 def find_foreign_fields(data: JsonMapping, fields: Collection[str], file: str | None) -> Problem | None:
     """Return the problem of a mapping of which no key is a field of a job spec, or is written like one."""
-    if not data or any(key in fields or difflib.get_close_matches(str(key), fields, 1, _SIMILAR) for key in data):
+    if not data or any(key in fields or find_similar(str(key), fields, least=_SIMILAR) for key in data):
         return None
     detail = f"its keys are {join_names(str(key) for key in data)}"
     return Problem(title="this is not a job spec: it has none of its fields", file=file, detail=detail, hint=describe_spec())

@@ -8,7 +8,6 @@ numbers that nobody compared with EC2; kfjob requests no EFA for them.
 
 from __future__ import annotations
 
-import difflib
 import re
 from functools import cache
 from importlib import resources
@@ -18,6 +17,7 @@ from typing import Literal
 from msgspec import Struct
 
 from kfjob.base.parsing import parse_json
+from kfjob.base.text import find_similar
 from kfjob.trainspec.hardware import FLOAT8_CAPABILITY
 
 HYPERPOD_PREFIX = "ml."
@@ -91,8 +91,7 @@ def suggest_instance(name: str) -> str | None:
     plain_name = name.removeprefix(HYPERPOD_PREFIX)
     generation = re.match(_GENERATION, plain_name)
     names = [other for other in load_catalogue() if generation and other.startswith(generation[0])]
-    similar = difflib.get_close_matches(plain_name, names, n=1)
-    return similar[0] if similar else None
+    return find_similar(plain_name, names)
 
 
 _OLDER = MappingProxyType(

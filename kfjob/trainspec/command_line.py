@@ -7,7 +7,6 @@ them does not have.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from pydantic_core import PydanticUndefined
 
 from kfjob.base.errors import Problem, SpecError
 from kfjob.base.parsing import ParseError, parse_json
+from kfjob.base.text import find_similar
 from kfjob.trainspec.defaults import has_default_precision
 from kfjob.trainspec.model_shapes import PRESETS
 from kfjob.trainspec.script_arguments import SCRIPT_ARGUMENTS
@@ -155,8 +155,8 @@ def _suggest_argument(name: str) -> str:
     """Return a hint for an unknown argument: the field that other programs call so, or the most similar argument."""
     alias = map_aliases().get(name)
     names = [*TrainSpec.model_fields, *SCRIPT_ARGUMENTS]
-    similar = [str(alias[-1])] if alias and alias[0] == "train" else difflib.get_close_matches(name, names, n=1)
-    return f"did you mean `{_make_flag(similar[0])}`?" if similar else "`--help` lists all arguments"
+    similar = str(alias[-1]) if alias and alias[0] == "train" else find_similar(name, names)
+    return f"did you mean `{_make_flag(similar)}`?" if similar else "`--help` lists all arguments"
 
 
 def _is_switch(name: str) -> bool:

@@ -2,13 +2,13 @@
 line (`kfjob.trainspec.command_line`).
 """
 
-import difflib
 from pathlib import Path
 from typing import Self
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from kfjob.base.errors import SpecError
+from kfjob.base.text import find_similar
 from kfjob.trainspec.model_shapes import PRESETS, ModelShape
 from kfjob.trainspec.train_fields import Packing, TrainFields
 from kfjob.trainspec.train_rules import find_problems
@@ -26,9 +26,9 @@ class TrainSpec(TrainFields):
     def _check_model(cls, model: str | ModelShape) -> str | ModelShape:
         if isinstance(model, str) and "/" not in model and model not in PRESETS and not model.startswith("."):
             words = sorted(model.lower().split("-"))  # in another order
-            similar = [name for name in PRESETS if sorted(name.split("-")) == words]
-            similar = similar or difflib.get_close_matches(model, PRESETS, n=1)
-            hint = f"did you mean `{similar[0]}`?" if similar else f"the presets are {', '.join(PRESETS)}"
+            same_words = (name for name in PRESETS if sorted(name.split("-")) == words)
+            similar = next(same_words, None) or find_similar(model, PRESETS)
+            hint = f"did you mean `{similar}`?" if similar else f"the presets are {', '.join(PRESETS)}"
             if Path(model).is_dir():
                 hint = f"did you mean the folder `./{model}`?"
             title = f"no preset `{model}`; the name of a folder or of a model on the hub contains a slash"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
@@ -10,7 +9,7 @@ from types import MappingProxyType
 from msgspec import Struct
 from pydantic import BaseModel
 
-from kfjob.base.text import snake_case
+from kfjob.base.text import find_similar, snake_case
 from kfjob.validation.field_paths import Path, join_path, parse_path
 from kfjob.validation.model_fields import find_model, list_fields
 
@@ -90,8 +89,8 @@ def suggest_field(path: Path, root: type[BaseModel]) -> Suggestion:
         return Suggestion(hint=explanation)
     if word not in own and (others := _find_elsewhere(word, root)):
         return _suggest(others, "use {}")
-    if similar := difflib.get_close_matches(word, own, n=1):
-        return _suggest([(*path[:-1], similar[0])], "did you mean {}?")
+    if similar := find_similar(word, own):
+        return _suggest([(*path[:-1], similar)], "did you mean {}?")
     return Suggestion(hint=f"the fields are {', '.join(own)}")
 
 

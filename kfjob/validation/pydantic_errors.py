@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 
@@ -10,6 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from kfjob.base.errors import Problem
+from kfjob.base.text import find_similar
 from kfjob.redaction import Redactor, cut_text, is_secret_name
 from kfjob.validation.field_paths import Path, Positions, join_path, parse_path
 from kfjob.validation.field_suggestions import suggest_field
@@ -124,8 +124,8 @@ def _suggest_value(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> 
 def suggest_choice(value: object, choices: Sequence[str]) -> str | None:
     """Return the choice that is most similar to a text."""
     spellings = {choice.lower(): choice for choice in choices}
-    similar = difflib.get_close_matches(str(value)[:_LONG_TEXT].lower(), spellings, n=1)
-    return spellings[similar[0]] if similar else None
+    similar = find_similar(str(value)[:_LONG_TEXT].lower(), spellings)
+    return spellings[similar] if similar else None
 
 
 def _make_title(detail: ErrorDetails, name: str) -> str:

@@ -6,7 +6,6 @@ is used. If the check cannot decide, it prints a notice, and the cluster decides
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from kfjob.api.target import Target
 from kfjob.base.common_types import Notify
 from kfjob.base.concurrency import map_parallel
 from kfjob.base.errors import Forbidden, KfjobError, NotFound, Problem, Refused, UsageError
+from kfjob.base.text import find_similar
 from kfjob.image.references import ImageRef, parse_reference
 from kfjob.objects import names
 
@@ -217,6 +217,6 @@ def _suggest_tag(registry: Registry, ref: ImageRef) -> str | None:
         return None
     with suppress(KfjobError):
         tags = list(registry.list_tags(ref.repository))
-        if matches := difflib.get_close_matches(ref.tag_or_digest, tags, n=1):
-            return f"did you mean `{ref.with_tag(matches[0])}`?"
+        if similar := find_similar(ref.tag_or_digest, tags):
+            return f"did you mean `{ref.with_tag(similar)}`?"
     return None

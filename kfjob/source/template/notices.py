@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from kfjob.base.errors import Problem
-from kfjob.base.text import join_names
+from kfjob.base.text import find_similar, join_names
 from kfjob.objects.api_objects import describe_object, is_list
 from kfjob.objects.containers import show_path
 from kfjob.shell.variables import LEAVES_NOTHING, Definition, Reader, Resolution, Variables, is_run_time
@@ -148,8 +147,8 @@ def _group(members: Sequence[_Member], find_key: Callable[[_Member], _Key]) -> d
 
 def suggest(name: str, names: Collection[str]) -> str:
     """Return the end of a message about a name without a value, if a similar one has a value."""
-    similar = difflib.get_close_matches(name, names, n=1, cutoff=_SIMILAR)
-    return f"; did you mean `${similar[0]}`?" if similar else ""
+    similar = find_similar(name, names, least=_SIMILAR)
+    return f"; did you mean `${similar}`?" if similar else ""
 
 
 def describe_place(document: Any, path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from kfjob.base.errors import KfjobError
 from kfjob.base.parsing import parse_json_object, read_document
+from kfjob.base.text import find_similar
 from kfjob.trainer.data.chat import ChatEncoder
 from kfjob.trainer.data.content import fingerprint_files
 from kfjob.trainer.data.documents import Encoder, TextEncoder
@@ -206,8 +206,8 @@ def _describe_missing(path: Path) -> str:
     folder = next(parent for parent in path.absolute().parents if parent.is_dir())
     names = [entry.name for entry in islice(folder.iterdir(), _MAX_ENTRIES)] if os.access(folder, os.R_OK) else []
     part = path.absolute().relative_to(folder).parts[0]
-    if similar := difflib.get_close_matches(part, names, n=1):
-        return f"did you mean `{folder / similar[0]}`?"
+    if similar := find_similar(part, names):
+        return f"did you mean `{folder / similar}`?"
     return f"`{folder}` has no `{part}`; a job reads the path in the container that trains"
 
 
