@@ -112,13 +112,14 @@ def _check_plain(value: Any) -> Any:
     Raises:
         pickle.UnpicklingError: it holds another type, or an object with attributes.
     """
-    parts = [value]
+    parts, seen = [value], set[int]()
     while parts:
         part = parts.pop()
-        if type(part) in (dict, OrderedDict):
-            parts += [*part.keys(), *part.values()]
-        elif type(part) in (list, tuple, set):
-            parts += part
+        if type(part) in (dict, OrderedDict, list, tuple, set):
+            if id(part) in seen:  # a list can hold itself
+                continue
+            seen.add(id(part))
+            parts += [*part.keys(), *part.values()] if isinstance(part, dict) else part
         elif type(part) not in (*_SCALARS, torch.Tensor):
             raise pickle.UnpicklingError(f"a value of the type {type(part).__name__}")
         if getattr(part, "__dict__", None):

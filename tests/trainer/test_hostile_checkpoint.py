@@ -231,14 +231,28 @@ def test_setting_with_attributes_is_refused(kind):
     torch.save([{"lr": value}], buffer)
     buffer.seek(0)
     assert torch.load(buffer, weights_only=True)[0]["lr"].note == "another value"
+    with pytest.raises(pickle.UnpicklingError, match="attributes of a"):
+        load_setting(buffer)
+
+
+def test_setting_that_holds_itself_is_read_once():
+    value: list[Any] = [1]
+    value.append(value)
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    loaded = load_setting(buffer)
+    assert loaded[0] == 1
+    assert loaded[1] is loaded
+
+
+def load_setting(buffer: io.BytesIO) -> Any:
+    """Return a setting as DCP reads it from a checkpoint."""
     buffer.seek(0)
     planner = _DataPlanner(flatten_state_dict=False)
     planner.state_dict = {}
-    item = ReadItem(
-        LoadItemType.BYTE_IO, MetadataIndex("a"), torch.Size([0]), MetadataIndex("a"), torch.Size([0]), torch.Size([0])
-    )
-    with pytest.raises(pickle.UnpicklingError, match="attributes of a"):
-        planner.load_bytes(item, buffer)
+    index, size = MetadataIndex("a"), torch.Size([0])
+    planner.load_bytes(ReadItem(LoadItemType.BYTE_IO, index, size, index, size, size), buffer)
+    return planner.state_dict["a"]
 
 
 @pytest.mark.parametrize("poison", ["metadata", "optimizer"])

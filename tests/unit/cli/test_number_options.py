@@ -72,6 +72,10 @@ def test_a_wrong_number_is_an_error_that_names_the_option(arguments, message, ca
         ("render a.yaml --gpus=2", ("`--gpus`", "`--set resources.gpus=VALUE` sets this field of the spec")),
         ("submit a.yaml --followw", ("`--followw`; did you mean `--follow`?", "`kfjob submit --help` shows the usage")),
         (
+            "run --processes 2 -- a",
+            ("`--processes`; did you mean `--processes-per-node`?", "`kfjob run --help` shows the usage"),
+        ),
+        (
             "scale a --nodes 4",
             ("`--nodes`: `NODES` is an argument", "`kfjob scale JOB NODES`; `kfjob scale --help` shows the usage"),
         ),
