@@ -23,16 +23,16 @@ import json, sys, time
 try:
     from kfjob.joblog.events import LogLine
     from kfjob.joblog.observe_config import ObserveConfig
-    from kfjob.joblog import prefilter
+    from kfjob.joblog.prefilter import Prefilter
     from kfjob.joblog.view.job_view import JobView
     from kfjob.joblog.view.reduction import reduce_all
-except ImportError:
+    make = lambda: Prefilter(ObserveConfig()).select
+except ImportError:  # the baseline
     from kfjob.events import LogLine
-    from kfjob.observe import prefilter
-    from kfjob.observe.reduction import reduce_all
-    from kfjob.observe.view import JobView
-    from kfjob.spec.observe_config import ObserveConfig
-make = lambda: prefilter.Prefilter(ObserveConfig()).select
+    from kfjob.observe.config import ObserveConfig
+    from kfjob.observe.prefilter import Sieve
+    from kfjob.observe.view import JobView, fold as reduce_all
+    make = lambda: Sieve(ObserveConfig()).sift
 
 COUNT, BLOCK, SECONDS = 20_000, 1 << 16, 2.0  # some logs take less than a millisecond, so they are read many times
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -48,8 +49,8 @@ from kfjob.joblog.lines.vocabulary import (
     WEAK_COUNT,
 )
 from kfjob.joblog.progress.figures import tables
-from kfjob.joblog.progress.figures.line_parser import LineParser, NamedFigure
-from kfjob.joblog.progress.figures.tokens import Cursor, split_tokens
+from kfjob.joblog.progress.figures.line_parser import LineParser, NamedNumber
+from kfjob.joblog.progress.figures.tokens import Cursor, Number, fold_width, mask_numbers, split_tokens
 
 MAX_OTHER_LOSSES = 4
 """Losses of a line that the general reader keeps besides the first one."""
@@ -135,22 +136,72 @@ def parse_line(text: str) -> Figures:
     return parse_message(message.text, rank=message.rank, phase=message.phase)
 
 
+class NamedFigure(NamedTuple):
+    """A value with its name."""
+
+    words: tuple[str, ...]
+    value: float
+    whole: bool
+    total: float | None
+    unit: str
+    place: int  # of the value in the line
+
+
+class Layout(NamedTuple):
+    """What lines that differ only in their numbers have in common: the names of the numbers, and their places."""
+
+    phase: Phase
+    named: tuple[NamedNumber, ...]
+    slots: tuple[tuple[Number, Number | None], ...]
+    spare: tuple[tuple[Number, Number | None], ...]
+    words: tuple[str, ...]
+    percent: Number | None
+    first: Number | None
+    """The number before a colon at the beginning: a counter, or the rank."""
+
+
+LAYOUTS = 8192
+"""Layouts of lines that are remembered."""
+
+
 def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NONE) -> Figures:
     """Return the figures in a line without prefixes."""
+    text = fold_width(text)
+    try:
+        return _read_figures(_read_layout(mask_numbers(text)), text, rank, phase)
+    except OverflowError:  # a number that is too large is none
+        return _read_figures(_parse_layout(text), text, rank, phase)
+
+
+def _parse_layout(text: str) -> Layout:
+    """Return the layout of a line. It depends on no digit of a number."""
     parser = LineParser(Cursor(split_tokens(text)))
     parser.run()
-    phase = phase or _find_line_phase(parser, text)
+    words, phase = tuple(parser.free[:_MAX_WORDS]), _find_line_phase(parser, text)
+    return Layout(phase, tuple(parser.named), tuple(parser.slots), tuple(parser.spare), words, parser.percent, parser.index)
+
+
+_read_layout = lru_cache(maxsize=LAYOUTS)(_parse_layout)
+
+
+def _read_figures(layout: Layout, text: str, rank: int | None, phase: Phase) -> Figures:
+    """Return the figures of a line with this layout."""
+    phase = phase or layout.phase
     builder = _Builder(phase, text)
-    for figure in parser.named:
-        builder.add(figure)
-    builder.add_slots(parser.slots)
+    for words, number, whole, total, unit, _ in layout.named:
+        builder.add(NamedFigure(words, number.read(text), whole, total and total.read(text), unit, number.start))
+    builder.add_slots(_read_pairs(layout.slots, text))
     builder.drop_letter()
-    builder.add_spare(parser.spare)
-    words = tuple(parser.free[:_MAX_WORDS])
-    if rank is None and parser.index is not None and builder.has_step_name:
-        rank = parser.index
-    figures = Figures(phase=phase, counters=tuple(builder.counters), percent=parser.percent, words=words, rank=rank)
+    builder.add_spare(_read_pairs(layout.spare, text))
+    if rank is None and layout.first is not None and builder.has_step_name:
+        rank = int(layout.first.read(text))
+    percent = layout.percent and layout.percent.read(text)
+    figures = Figures(phase=phase, counters=tuple(builder.counters), percent=percent, words=layout.words, rank=rank)
     return replace(figures, **(builder.values if rank is None else builder.values | {"rank": rank}))
+
+
+def _read_pairs(pairs: tuple[tuple[Number, Number | None], ...], text: str) -> list[tuple[float, float | None]]:
+    return [(number.read(text), total and total.read(text)) for number, total in pairs]
 
 
 def _find_line_phase(parser: LineParser, text: str) -> Phase:
@@ -170,7 +221,7 @@ def _find_line_phase(parser: LineParser, text: str) -> Phase:
     return Phase.NONE if is_name or words[:1] == ("loss",) else find_phase(words[:_HEAD_WORDS])
 
 
-def _count_head_words(named: list[NamedFigure]) -> int | None:
+def _count_head_words(named: list[NamedNumber]) -> int | None:
     """Return how many words stand before the first value that is no count; None: all of them."""
     counts = {Quantity.STEP, Quantity.EPOCH, Quantity.TOTAL, Quantity.RANK, Quantity.EPOCHS}
     for item in named:

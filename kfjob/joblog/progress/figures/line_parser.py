@@ -20,7 +20,7 @@ from kfjob.joblog.lines.meanings import (
 from kfjob.joblog.lines.vocabulary import COUNT_UNITS, FILLERS, LOSS_WORDS
 from kfjob.joblog.progress.figures.gaps import FIRST, VALUES, VALUES_OF_PAIRS, After, Gap, Place, is_counter
 from kfjob.joblog.progress.figures.names import MAX_TOKENS_OF_NAME, find_name_after, names_loss, split_digits
-from kfjob.joblog.progress.figures.tokens import Cursor, Token, is_whole, parse_decimal, parse_figure
+from kfjob.joblog.progress.figures.tokens import Cursor, Number, Token, find_number, is_whole, may_be_decimal
 
 MAX_FIGURES = 128
 """Named values of one line."""
@@ -34,16 +34,15 @@ _KEYS = frozenset({"key", "name", "tag", "metric"})
 _WRAPPERS = frozenset({"tensor", "array", "devicearray", "float", "float32", "float64", "int", "int64", "decimal", "scalar"})
 
 
-class NamedFigure(NamedTuple):
+class NamedNumber(NamedTuple):
     """A number with its name."""
 
     words: tuple[str, ...]
-    value: float
+    number: Number
     whole: bool
-    total: float | None
+    total: Number | None
     unit: str
     free: int  # words without a figure before it
-    place: int = 0  # of the number in the line
 
 
 class LineParser(Struct):
@@ -53,17 +52,16 @@ class LineParser(Struct):
     words: list[str] = field(default_factory=list)  # since the last number or separator
     free: list[str] = field(default_factory=list)
     parents: list[list[str]] = field(default_factory=list)
-    named: list[NamedFigure] = field(default_factory=list)
-    slots: list[tuple[float, float | None]] = field(default_factory=list)  # counters without a name
-    spare: list[tuple[float, float | None]] = field(default_factory=list)  # other whole numbers without a name: some may count
+    named: list[NamedNumber] = field(default_factory=list)
+    slots: list[tuple[Number, Number | None]] = field(default_factory=list)  # counters without a name
+    spare: list[tuple[Number, Number | None]] = field(default_factory=list)  # whole numbers without a name that may count
     gap: Gap = field(default_factory=Gap)
-    ordinal: float | None = None
+    ordinal: Number | None = None
     qualifier: int = 0  # words before a parenthesis in the name, as in `lr(Cosine): 0.1`
     last_words: tuple[str, ...] = ()
-    percent: float | None = None
+    percent: Number | None = None
     key: tuple[str, ...] = ()  # the name of the next `value`
-    place: int = 0  # of the newest number in the line
-    index: int | None = None  # the number before a colon at the beginning: a counter, or the rank, as srun prints it
+    index: Number | None = None  # the number before a colon at the beginning: a counter, or the rank, as srun prints it
 
     def run(self) -> None:
         """Read the line."""
@@ -110,7 +108,8 @@ class LineParser(Struct):
         self.gap = Gap(After.WORD)
         if digits:
             total = self.cursor.take_total(named=True)
-            self._add_named(tuple(self.words), float(digits), whole=True, total=total, unit="")
+            number = Number(token.end - len(digits), token.end)
+            self._add_named(tuple(self.words), number, whole=True, total=total, unit="")
 
     def _takes_key(self, token: Token) -> bool:
         """Return whether the word is a name as a value, as in `"key": "train_loss", "value": 2.3`."""
@@ -129,10 +128,10 @@ class LineParser(Struct):
         """Return whether the word names the number of `第 3 轮` before it, and add that number."""
         if self.ordinal is None:
             return False
-        value, self.ordinal = self.ordinal, None
+        number, self.ordinal = self.ordinal, None
         if not is_count(split_name(token.text)):
             return False
-        self._add_named(split_name(token.text), value, whole=True, total=None, unit="")
+        self._add_named(split_name(token.text), number, whole=True, total=None, unit="")
         return True
 
     def _take_mark(self, mark: str) -> None:
@@ -164,23 +163,23 @@ class LineParser(Struct):
 
     def _take_number(self, token: Token) -> None:
         self._skip_fillers()
-        ends_range, self.place = self._ends_range(token), token.start
-        value, whole = parse_figure(token.text), is_whole(token.text)
+        ends_range = self._ends_range(token)
+        number, whole = find_number(token), is_whole(token.text)
         meaning = self._find_name()
-        if meaning and meaning.quantity in _FRACTIONS and (decimal := parse_decimal(token.text)) is not None:
-            value, whole = decimal, False  # nobody prints these with groups of thousands
+        if number and meaning and meaning.quantity in _FRACTIONS and may_be_decimal(token.text):
+            number, whole = number._replace(has_decimal_comma=True), False  # nobody prints these with groups of thousands
         is_rate = meaning is not None and meaning.quantity is Quantity.SPEED and not meaning.unit
-        multiplier, unit = self.cursor.take_unit(named=bool(self.words), is_rate=is_rate)
-        if value is None or unit is None:
+        factor, unit = self.cursor.take_unit(named=bool(self.words), is_rate=is_rate)
+        if number is None or unit is None:
             self._forget()
             return
-        value *= multiplier
-        whole = whole or (multiplier > 1 and value.is_integer() and bool(self.words or unit))  # `[3.20m]` may be minutes
+        number = number._replace(factor=factor)
+        whole = whole or (_is_multiple(token.text, factor) and bool(self.words or unit))  # `[3.20m]` may be minutes
         if ends_range:
-            self._close_range(-value, unit)
+            self._close_range(number._replace(factor=-factor), unit)
             return
         if whole and self.words == [_ORDINAL]:
-            self.words, self.ordinal = [], value
+            self.words, self.ordinal = [], number
             return
         opened = self.gap.marks.endswith(("[", "("))
         second = self.cursor.take_second(token) if whole and opened else None
@@ -188,11 +187,11 @@ class LineParser(Struct):
         place, self.gap = self.gap.place, Gap(After.NUMBER)
         words = self._take_name()
         if second is not None:
-            self.slots += [(value, None), (second, None)]  # `[epoch, step]`
+            self.slots += [(number, None), (second, None)]  # `[epoch, step]`
         elif words:
-            self._add_named(words, value, whole=whole, total=total, unit=unit)
+            self._add_named(words, number, whole=whole, total=total, unit=unit)
         else:
-            self._add_unnamed(place, value, whole=whole, total=total, unit=unit)
+            self._add_unnamed(place, number, whole=whole, total=total, unit=unit)
 
     def _find_name(self) -> Meaning | None:
         """Return what the words since the last number or separator mean."""
@@ -216,63 +215,65 @@ class LineParser(Struct):
         follows_number = position > 1 and self.cursor.tokens[position - 2].kind == "number"
         return token.text.startswith("-") and follows_number and bool(self.named) and not self.words
 
-    def _close_range(self, end: float, unit: str) -> None:
+    def _close_range(self, end: Number, unit: str) -> None:
         """Read the end of `Batch [51-60]`."""
         before = self.named[-1]
         words = split_name(unit) if is_count(split_name(unit)) else before.words  # `51-60batch`
-        self.named[-1] = before._replace(words=words, value=end, unit="")
+        self.named[-1] = before._replace(words=words, number=end, unit="")
 
-    def _add_named(self, words: tuple[str, ...], value: float, *, whole: bool, total: float | None, unit: str) -> None:
+    def _add_named(self, words: tuple[str, ...], number: Number, *, whole: bool, total: Number | None, unit: str) -> None:
         parents = tuple(word for parent in self.parents for word in parent if find_phase((word,)) or word in LOSS_WORDS)
         if unit == "%" and self.percent is None and not is_metric(words):
-            self.percent = value  # `Progress: 12.1%`
+            self.percent = number  # `Progress: 12.1%`
         plain = words[: self.qualifier]
         known = plain if plain and find_meaning(words) is None and find_meaning(plain) else words
-        self._append(parents + known, value, whole=whole, total=total, unit=unit)
+        self._append(parents + known, number, whole=whole, total=total, unit=unit)
         self.qualifier = 0
         self.last_words = words
         self.words = []
         self.gap = Gap(After.NUMBER)
 
-    def _append(self, words: tuple[str, ...], value: float, *, whole: bool, total: float | None = None, unit: str = "") -> None:
-        self.named.append(NamedFigure(words, value, whole, total, unit, len(self.free), self.place))
+    def _append(
+        self, words: tuple[str, ...], number: Number, *, whole: bool, total: Number | None = None, unit: str = ""
+    ) -> None:
+        self.named.append(NamedNumber(words, number, whole, total, unit, len(self.free)))
 
-    def _add_unnamed(self, place: Place, value: float, *, whole: bool, total: float | None, unit: str) -> None:
+    def _add_unnamed(self, place: Place, number: Number, *, whole: bool, total: Number | None, unit: str) -> None:
         if unit == "%" and self.percent is None:
-            self.percent = value
+            self.percent = number
         elif unit and parse_unit(unit):
-            self._append((), value, whole=whole, unit=unit)
+            self._append((), number, whole=whole, unit=unit)
         elif unit.lower() in COUNT_UNITS and whole and total is None:
-            self._append(split_name(unit), value, whole=whole)
+            self._append(split_name(unit), number, whole=whole)
         elif total is not None and not ("(" in place[1] and self.last_words):
-            self.slots.append((value, total))
+            self.slots.append((number, total))
         elif whole and is_counter(place, self.cursor):
-            self.slots.append((value, None))
+            self.slots.append((number, None))
             if place == FIRST and self.cursor.next_is(":"):
-                self.index = int(value)
+                self.index = number
         elif not unit and (name := find_name_after(self.cursor, whole=whole)):
-            self._append(name, value, whole=whole)
-        elif not self._continues_value(place, value, whole=whole, unit=unit) and whole and not unit:
-            self.spare.append((value, total))
+            self._append(name, number, whole=whole)
+        elif not self._continues_value(place, number, whole=whole, unit=unit) and whole and not unit:
+            self.spare.append((number, total))
 
-    def _continues_value(self, place: Place, value: float, *, whole: bool, unit: str) -> bool:
+    def _continues_value(self, place: Place, number: Number, *, whole: bool, unit: str) -> bool:
         """Return whether the number belongs to the one before it, such as a newer value."""
         if not self.last_words or not self.named:
             return False
         before = self.named[-1]
         if place[1].endswith(">") and not (whole or before.whole):
-            self.named[-1] = before._replace(value=value)  # `loss 0.69 --> 0.67`
+            self.named[-1] = before._replace(number=number)  # `loss 0.69 --> 0.67`
         elif place in VALUES:
-            self._join_index(value, unit)
+            self._join_index(number, unit)
         elif place in VALUES_OF_PAIRS:
-            self.named[-1] = before._replace(value=value, whole=False, total=None, unit=unit)
+            self.named[-1] = before._replace(number=number, whole=False, total=None, unit=unit)
         else:
             return False
         return True
 
-    def _join_index(self, value: float, unit: str) -> None:
+    def _join_index(self, number: Number, unit: str) -> None:
         """Read `Loss at step 100: 2.3` and `Train loss 0 57.77`: a name, a count, and then the value."""
-        words, index, whole, total, _, free, _ = self.named[-1]
+        words, index, whole, total, _, free = self.named[-1]
         if not whole or total is not None or unit:
             return
         before = self.named[-2].words if self.named[1:] and is_count(words) else ()  # `loss in epoch 2 iteration 9: 2.3`
@@ -283,6 +284,11 @@ class LineParser(Struct):
         meaning = find_meaning(name) if name else None
         if not (is_metric(name) if meaning is None else meaning.quantity is Quantity.LOSS):
             return
-        self.named[-1] = NamedFigure(counts[cut:] if cut is not None else ("step",), index, True, None, "", free)
-        self._append(name, value, whole=False)
+        self.named[-1] = NamedNumber(counts[cut:] if cut is not None else ("step",), index, True, None, "", free)
+        self._append(name, number, whole=False)
         self.last_words = ()
+
+
+def _is_multiple(text: str, factor: float) -> bool:
+    """Return whether the suffix makes the number a whole one: `1.25K`, and not `1.2345K`."""
+    return factor > 1 and 10.0 ** len(text.partition(".")[2]) <= factor

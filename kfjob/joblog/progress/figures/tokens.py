@@ -1,7 +1,7 @@
 """The tokens of a line: words, numbers and punctuation, and the cursor that reads them.
 
 Dates, clocks, addresses and versions have no value. The cursor also reads what belongs to a number: its total, its unit, a
-second number.
+second number. A number is known by its place, so that lines that differ only in their digits are read once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from kfjob.base.units import COUNT_SUFFIXES
+from kfjob.joblog.lines.line_text import mask_digits
 from kfjob.joblog.lines.meanings import Quantity, find_meaning, is_other_rate, parse_unit, seconds_in, split_name
 from kfjob.joblog.lines.vocabulary import COUNT_UNITS, MEASURES, UNITS
 
@@ -41,6 +42,8 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _ONE_GROUP = re.compile(r"[-+]?\d{1,3},\d{3}")
+_FIXED_DIGITS = re.compile(r"[^\W\d][\w@]*\d[\w@]*|(?<![\d.,])0(?=[xX,])")
+"""It matches digits that decide what a line says: those of a word, and a zero before `x` or a comma."""
 _FULL_WIDTH = str.maketrans("：，；（）［］｛｝／＝％｜、。│┃║→⇒", ":,;()[]{}/=%|,.|||>>")
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 
@@ -52,20 +55,56 @@ class Token(NamedTuple):
     text: str
     start: int
     end: int
+    has_decimal_comma: bool = False  # the text has a point in its place
+
+
+class Number(NamedTuple):
+    """Where a number stands in a line, and how it is written."""
+
+    start: int
+    end: int
+    factor: float = 1.0  # of its suffix, as in `12.5K`
+    has_decimal_comma: bool = False
+
+    def read(self, text: str) -> float:
+        """Return the value that the number has in this line.
+
+        Raises:
+            OverflowError: it is too large, such as `1e999`.
+        """
+        digits = text[self.start : self.end]
+        value = parse_figure(digits.replace(",", ".") if self.has_decimal_comma else digits)
+        if value is None:
+            raise OverflowError(digits)
+        return value * self.factor
+
+
+def fold_width(text: str) -> str:
+    """Return the line's beginning with the marks of ASCII in place of those that fill the width of two characters."""
+    text = text[:MAX_LENGTH]
+    return text if text.isascii() else text.translate(_FULL_WIDTH)
+
+
+def mask_numbers(text: str) -> str:
+    """Return the line with ones in place of the digits of its numbers: lines that differ only in their numbers become equal."""
+    masked = mask_digits(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
+    for match in _FIXED_DIGITS.finditer(text):
+        masked = f"{masked[: match.start()]}{match[0]}{masked[match.end() :]}"
+    return masked
 
 
 def split_tokens(text: str) -> list[Token]:
-    """Return the tokens of the line's beginning. The time is linear in the length."""
-    text = text[:MAX_LENGTH]
-    return list(_iterate_tokens(text if text.isascii() else text.translate(_FULL_WIDTH)))
+    """Return the tokens of a line. The time is linear in the length."""
+    return list(_iterate_tokens(text))
 
 
 def _iterate_tokens(text: str) -> Iterator[Token]:
     for match in _TOKEN.finditer(text):
         kind, token = match.lastgroup or "mark", match.group()
         if kind == "decimal":
-            kind, token = "number", token.replace(",", ".")
-        elif kind == "word" and token.lower() in _NOT_FINITE:
+            yield Token("number", token.replace(",", "."), match.start(), match.end(), has_decimal_comma=True)
+            continue
+        if kind == "word" and token.lower() in _NOT_FINITE:
             kind = "number"
         yield Token(kind, token, match.start(), match.end())
 
@@ -79,9 +118,16 @@ def parse_figure(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def parse_decimal(text: str) -> float | None:
-    """Return a number such as `2,345` as one with a decimal comma; None if it is none."""
-    return float(text.replace(",", ".")) if _ONE_GROUP.fullmatch(text) else None
+def find_number(token: Token) -> Number | None:
+    """Return the number of a token; None if it is too large for one, such as `1e999`."""
+    if parse_figure(token.text) is None:
+        return None
+    return Number(token.start, token.end, has_decimal_comma=token.has_decimal_comma)
+
+
+def may_be_decimal(text: str) -> bool:
+    """Return whether a number such as `2,345` may have a decimal comma."""
+    return _ONE_GROUP.fullmatch(text) is not None
 
 
 def is_whole(text: str) -> bool:
@@ -134,7 +180,7 @@ class Cursor(Struct):
         mark = self.tokens[after].text
         return mark in {"|", ";", ":", "["} or (mark in {"-", ">"} and self.tokens[after - 1].kind == "space")
 
-    def take_second(self, token: Token) -> float | None:
+    def take_second(self, token: Token) -> Number | None:
         """Return the second number of `[1, 100]`; `token` is the first one."""
         rest = [item for item in self.peek(6) if item.kind != "space"]
         closes = len(rest) > 2 and rest[2].text in {"]", ")"}  # noqa: PLR2004 - `, 100 ]`
@@ -144,9 +190,9 @@ class Cursor(Struct):
             return None
         while self.tokens[self.position].text not in {"]", ")"}:
             self.position += 1
-        return parse_figure(rest[1].text)
+        return find_number(rest[1])
 
-    def take_total(self, *, named: bool) -> float | None:
+    def take_total(self, *, named: bool) -> Number | None:
         """Return the number after `/` or `of`. `named`: the counter has a name before it."""
         place = self._skip_spaces(self.position)
         if place >= len(self.tokens):
@@ -158,9 +204,9 @@ class Cursor(Struct):
         if place >= len(self.tokens) or self.tokens[place].kind != "number":
             return None
         self.position = place + 1
-        value = parse_figure(self.tokens[place].text)
-        multiplier, unit = self.take_unit(named=named)
-        return value * multiplier if value is not None and unit is not None else None
+        number = find_number(self.tokens[place])
+        factor, unit = self.take_unit(named=named)
+        return number._replace(factor=factor) if number is not None and unit is not None else None
 
     def take_unit(self, *, named: bool, is_rate: bool = False) -> tuple[float, str | None]:
         """Return the multiplier and the unit after a number; None for a part of a word, such as `3f2a`.

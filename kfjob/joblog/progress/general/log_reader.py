@@ -46,7 +46,7 @@ from kfjob.joblog.progress.reading import FormatName, Line, LineReading, Reading
 def read_progress(text: str, number: int, time: int | None, formats: ProgressReader, general: ReaderState) -> Transition:
     """Return the reader after one line, and the readings in it."""
     if reading := formats.read(text):
-        state = find_newest_state(text, formats.read) or text
+        state = (find_newest_state(text, formats.read) if "\r" in text else None) or text
         line = Line(text=state.strip(), number=number, time=time)
         return general, (LineReading(reading=reading, line=line),)
     if not formats.general:
