@@ -1,0 +1,73 @@
+"""The layout of a line: lines that differ only in their numbers are parsed once, and have the figures of a line read alone."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+
+from kfjob.joblog.lines.prefixes import clean_line
+from kfjob.joblog.progress.figures import line_figures
+from kfjob.joblog.progress.figures.line_figures import read_content
+from kfjob.joblog.progress.figures.tokens import mask_numbers
+from tests.unit.joblog.general_formats import FORMATS
+from tests.unit.joblog.general_programs import PROGRAMS
+from tests.unit.joblog.general_sources import SOURCES
+
+SPECIAL = (
+    "epoch7 step12: loss 2.25", "iter 3: rec@5 0.25 loss 2.5", "rank3: step 20 loss 1.5", "step 0x1f loss 2.5",
+    "step 20 loss 0,1402", "step 20 loss 1,140", "step 1,140 loss 2.5", "step 20 loss 2,345 12.5K tok/s",
+    "Batch [51-60] loss 2.5", "第3轮 loss 2.5", "step 20 loss 1e999 lr 0.1", "step 20 loss 1e-05", "3: step 20 loss 2.5",
+    "step：２０，loss：2.5", "step 20/0 loss 0.0", "step 20 loss nan", "step 20 loss 0.5 4.19M/1.00B tokens",
+    "step 20 | 3f2a | loss 2.5", "step 20 loss: -0.5", "loss_2=0.5 step=20", "step １，２３４ loss 2.5",
+)  # fmt: skip
+"""Lines whose digits say more than a value, or whose values are special."""
+LINES = sorted({line for line in chain(SPECIAL, *(lines for lines, _ in chain(*(
+    formats.values() for formats in (FORMATS, PROGRAMS, SOURCES)
+)))) if "\r" not in line})  # fmt: skip
+
+
+def shift_digits(text: str, by: int) -> str:
+    """Return the line with other numbers; zeros stay."""
+    return "".join(str((int(letter) + by - 1) % 9 + 1) if letter in "123456789" else letter for letter in text)
+
+
+def test_lines_have_the_figures_that_they_have_alone():
+    alone = {}
+    for line in LINES:
+        line_figures._read_layout.cache_clear()
+        alone[line] = read_content(clean_line(line)[0])
+    line_figures._read_layout.cache_clear()
+    for line in LINES:
+        for by in (1, 4, 5):
+            read_content(clean_line(shift_digits(line, by))[0])
+    known = line_figures._read_layout.cache_info().misses
+    differs = {line: figures for line, figures in alone.items() if repr(read_content(clean_line(line)[0])) != repr(figures)}
+    assert not differs
+    assert line_figures._read_layout.cache_info().misses - known < len(LINES) / 3  # those with digits in their words
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("step 10 loss 2.31", "step 57 loss 9.99"),
+        ("02/03/2026 step=100, lr=1e-05", "11/09/2031 step=999, lr=7e-08"),
+        ("epoch3 loss 10,5", "epoch3 loss 20,7"),
+    ],
+)
+def test_lines_that_differ_in_their_numbers_have_one_layout(first: str, second: str):
+    assert mask_numbers(first) == mask_numbers(second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("epoch3 loss 2.5", "epoch4 loss 2.5"),
+        ("rec@5 0.5", "rec@1 0.5"),
+        ("at 0x1f", "at 11x1f"),
+        ("loss 0,123", "loss 4,123"),
+        ("loss 2.5", "loss 12.5"),
+    ],
+)
+def test_other_words_zeros_and_lengths_are_other_layouts(first: str, second: str):
+    assert mask_numbers(first) != mask_numbers(second)
