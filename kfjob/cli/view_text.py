@@ -140,7 +140,7 @@ def pods_table(view: JobView, now: int) -> str:
             (
                 pod.name,
                 "1/1" if is_ready else "0/1",
-                (state.reason or str(state.phase)) if state else "Unknown",
+                state.status if state else "Unknown",
                 str(pod.restarts),
                 format_age(created, now),
                 pod.node or "-",
@@ -264,12 +264,12 @@ def rounds_text(view: JobView) -> str:
     times = [utc_clock(round_.first_line.resolve_time(view.reference_time)) for round_ in rounds]
     rows = []
     for pod in view.pods.sort():
-        state = (pod.state.reason or str(pod.state.phase)) if pod.state else "-"
+        status = pod.state.status if pod.state else "-"
         ranks = [
             next((_ranks_text(member.result) for member in round_.members if member.pod == pod.name), "-") for round_ in rounds
         ]
-        rows.append(["*" if pod.name == master else "", pod.name, pod.node or "-", state, *ranks])
-    table = format_table(("", "POD", "NODE", "STATE", *times), rows)
+        rows.append(["*" if pod.name == master else "", pod.name, pod.node or "-", status, *ranks])
+    table = format_table(("", "POD", "NODE", "STATUS", *times), rows)
     older = len(view.rounds) - len(rounds)
     return f"{table}\n{plural(older, 'older round')} not shown; `-o json` shows all" if older else table
 

@@ -143,6 +143,11 @@ class PodChanged(Struct, frozen=True, kw_only=True):
         _check_times(self, "last_ended", "created", "started", "time")
 
     @property
+    def status(self) -> str:
+        """The pod's status in one word, as in the column of `kubectl get pods`."""
+        return self.reason or str(self.phase)
+
+    @property
     def loss(self) -> str:
         """Return `298 lines of its log were lost: no space left on device`; "" for a complete log."""
         if not self.lost_lines:

@@ -232,7 +232,7 @@ def make_pod_table(view: JobView) -> Table | None:
         rows.append(
             (
                 Cell(text=pod.name, kind="mono"),
-                Cell(text=(state.reason or str(state.phase)) if state else "unknown"),
+                Cell(text=state.status if state else "unknown"),
                 Cell(text=str(pod.restarts)),
                 Cell(text="–" if exit_code is None else str(exit_code)),
                 Cell(text=format_ranks(pod.global_ranks) or "–"),

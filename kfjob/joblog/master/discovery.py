@@ -242,8 +242,8 @@ def _to_master(
         store = Store(address=result.master_addr, port=result.master_port, pod=owner)
     if log is pod.previous_log:
         notes = (*notes, f"from before the container of `{pod.name}` restarted")
-    if not pod.live and search.running is False and pod.phase is not None:
-        notes = (*notes, f"`{pod.name}` has ended ({pod.phase})")
+    if not pod.live and search.running is False and pod.state:
+        notes = (*notes, f"`{pod.name}` has ended ({pod.state.status})")
     return Master(
         pod=pod.name,
         container=log.container,
