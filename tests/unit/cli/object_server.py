@@ -33,8 +33,8 @@ class ObjectServer:
         self.requests.append((request.method, request.resource, request.name, dry))
         key = (request.namespace, request.resource, request.name)
         stored = self.objects.get(key)
-        if self.refusal and request.method != "GET":
-            return _status(422, "Invalid", self.refusal)
+        if request.method != "GET" and (refusal := self.refusal or _find_problem(request)):
+            return _status(422, "Invalid", refusal)
         if request.verb == "list":
             return _reply({"metadata": {"resourceVersion": "7"}, "items": self._select(request)})
         if request.method == "GET":
@@ -46,6 +46,7 @@ class ObjectServer:
         uid = stored["metadata"]["uid"] if stored else self._make_uid(request.name)
         body = {**dict(request.body or {}), "metadata": {**(request.body or {})["metadata"], "uid": uid}}
         body["metadata"]["resourceVersion"] = "7"
+        body = _drop_nulls(body)
         if not dry:
             self.objects[key] = body
             self.created += [] if stored else [uid]
@@ -70,6 +71,21 @@ class ObjectServer:
             return _status(409, "Conflict", "the UID in the precondition does not match the UID in record")
         del self.objects[key]
         return _reply(stored)
+
+
+def _find_problem(request: Request) -> str:
+    """Return why the operator's webhook refuses the object; "" if it does not."""
+    replicas = (
+        (request.body or {}).get("spec", {}).get("pytorchReplicaSpecs", {}).values() if request.method != "DELETE" else ()
+    )
+    return "replicas must not be negative" if any((replica.get("replicas") or 0) < 0 for replica in replicas) else ""
+
+
+def _drop_nulls(value: Any) -> Any:
+    """Return the value without fields that are null, as the API server stores an object with a structural schema."""
+    if isinstance(value, dict):
+        return {name: _drop_nulls(item) for name, item in value.items() if item is not None}
+    return [_drop_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _reply(body: dict[str, Any]) -> FakeStream:

@@ -95,7 +95,7 @@ def check_commands(kfjob: Shell, cluster: ObjectServer, record: str, text: str) 
         for command in CHANGING:
             code = run(kfjob, command)
             assert set(cluster.objects) == set(before), f"{command} changes no other object"
-            assert code == 0 or cluster.objects == before, command
+            assert code == 0 or cluster.objects == before, (command, kfjob.err)
             cluster.objects.clear()
             cluster.objects.update(copy.deepcopy(before))
     finally:
