@@ -61,8 +61,8 @@ def guard_kubeconfig(space: Space, tmp_path_factory: pytest.TempPathFactory) -> 
 def start_guard(space: Space, guard_kubeconfig: Path, tmp_path: Path) -> Iterator[Start]:
     guards: list[Guard] = []
 
-    def start(*argv: str, **variables: str) -> Guard:
-        guards.append(Guard(space, guard_kubeconfig, tmp_path, len(guards), *argv, **variables))
+    def start(*argv: str, setup: str = "", **variables: str) -> Guard:
+        guards.append(Guard(space, guard_kubeconfig, tmp_path, len(guards), *argv, setup=setup, **variables))
         return guards[-1]
 
     yield start

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +20,13 @@ import yaml
 
 from kfjob.cluster.inventory import KubernetesInventory
 from tests.cluster.facts import Space, script, until
-from tests.cluster.shell import KFJOB, Shell
+from tests.cluster.shell import Shell
+from tests.kfjob_command import KFJOB
 
 SHARED = Path("/var/lib/kfjob-cluster/volumes/shared")
 PROGRAM = """
-import os, pathlib, socket, time
+import os, pathlib, signal, socket, time
+if "IGNORE_SIGTERM" not in os.environ: signal.signal(15, lambda *_: os._exit(143))  # pid 1 ignores it otherwise
 rank, fail_at = int(socket.gethostname().rsplit("-", 1)[1]), int(os.environ.get("FAIL_AT", 10**9))
 folder = pathlib.Path("/data", os.environ["FOLDER"]); folder.mkdir(exist_ok=True)
 start = max((int(path.name[5:]) for path in folder.glob("step-*")), default=0)
@@ -42,16 +45,19 @@ for step in range(start + 1, 100_000):
 
 
 class Guard:
-    """A guard process."""
+    """A guard process; `setup` is code that runs before it."""
 
-    def __init__(self, space: Space, kubeconfig: Path, folder: Path, number: int, *argv: str, **variables: str) -> None:
+    def __init__(
+        self, space: Space, kubeconfig: Path, folder: Path, number: int, *argv: str, setup: str = "", **variables: str
+    ) -> None:
         self.log = folder / f"guard-{number}.log"
         env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")}
         env |= {"KUBECONFIG": str(kubeconfig), "KFJOB_NAMESPACE": space.name, "KFJOB_STATE": str(folder / "guard-state")}
         env |= {"KFJOB_IMAGE_CHECK": "false", **variables}
+        program = [sys.executable, "-c", f"{setup}\nfrom kfjob.cli.main import main\nmain()"] if setup else [KFJOB]
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
-                [KFJOB, "guard", "run", *argv], env=env, stdout=out, stderr=subprocess.STDOUT, cwd=folder
+                [*program, "guard", "run", *argv], env=env, stdout=out, stderr=subprocess.STDOUT, cwd=folder
             )
 
     def says(self, text: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +12,7 @@ from typing import Any
 import yaml
 
 from tests.cluster.facts import ROOT, Space, script
-
-KFJOB = str(Path(sys.executable).with_name("kfjob"))
+from tests.kfjob_command import KFJOB, run_kfjob
 
 
 @dataclass(frozen=True)
@@ -28,15 +26,13 @@ class Shell:
     program: tuple[str, ...] = (KFJOB,)
 
     def __call__(self, *argv: str, code: int = 0) -> str:
-        result = subprocess.run(
-            [*self.program, *argv],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            cwd=self.folder,
-        )
+        if self.program == (KFJOB,):
+            result = run_kfjob(argv, env=self.environment, cwd=self.folder, timeout=300)
+        else:
+            words = [*self.program, *argv]
+            result = subprocess.run(
+                words, env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=300, check=False
+            )
         assert result.returncode == code, f"kfjob {' '.join(argv)} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result.stdout if code == 0 else result.stderr
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.facts import ROOT, Space
+from tests.kfjob_command import run_kfjob
 
-KFJOB = str(Path(sys.executable).with_name("kfjob"))
 SPEC = "name: train\nimage: a:1\ncommand: torchrun train.py\n"
 
 
@@ -26,7 +25,7 @@ def kfjob(space: Space, folder: Path, *argv: str, user: str = "admin", timeout: 
     env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")}
     env |= {"KUBECONFIG": kubeconfig(space, user), "KFJOB_STATE": str(folder), "KFJOB_NAMESPACE": space.name}
     (folder / "job.yaml").write_text(SPEC)
-    return subprocess.run([KFJOB, *argv], env=env, capture_output=True, text=True, timeout=timeout, check=False)
+    return run_kfjob(argv, env=env, cwd=None, timeout=timeout)
 
 
 @pytest.mark.parametrize("argv", [["submit", "{folder}/job.yaml"], ["status", "train"], ["list"], ["stop", "train"]])

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,9 +14,9 @@ import yaml
 
 from kfjob.cluster import requests
 from tests.cluster.facts import Space, needs_own_cluster, script
+from tests.kfjob_command import run_kfjob
 from tests.pytorchjobs import KIND
 
-KFJOB = str(Path(sys.executable).with_name("kfjob"))
 PROGRAM = """
 import importlib.util, os, pathlib
 print("this is {version}, old:", importlib.util.find_spec("old") is not None, flush=True)
@@ -34,7 +33,7 @@ class User:
     env: dict[str, str]
 
     def __call__(self, *argv: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        result = subprocess.run([KFJOB, *argv], env=self.env, capture_output=True, text=True, timeout=300, check=False)
+        result = run_kfjob(argv, env=self.env, cwd=None, timeout=300)
         assert result.returncode == code, f"kfjob {' '.join(argv)} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result
 

@@ -12,7 +12,8 @@ import pytest
 import kfjob
 from kfjob.api.settings import Settings
 from tests.cluster.facts import Space
-from tests.cluster.shell import KFJOB, Shell
+from tests.cluster.shell import Shell
+from tests.kfjob_command import KFJOB
 
 NAME = "steps"
 STEPS = "i=0; while :; do i=$((i+1)); echo step $i/1000 loss 1.$i; sleep 0.5; done"

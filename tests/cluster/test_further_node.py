@@ -27,7 +27,8 @@ from tests.cluster.guarded import (
     read_relaunches,
     running_job,
 )
-from tests.cluster.shell import KFJOB, Shell
+from tests.cluster.shell import Shell
+from tests.kfjob_command import KFJOB
 
 NODE = "further"
 STATE = Path("/var/lib/kfjob-cluster")
@@ -138,8 +139,8 @@ def test_lost_node_does_not_hide_the_other_pods(space: Space, name: str, node: s
         with ThreadPoolExecutor() as threads:  # each waits for the node
             outputs = threads.map(lambda command: kfjob(command, name), ("status", "master", "diagnose", "history"))
             assert all(outputs)
+        kfjob("stop", name, "--force")  # nobody deletes the node, and Kubernetes keeps its pod
         script("kubectl", "delete", "node", node)
-        kfjob("stop", name)
         folders = (tmp_path / "state/archive" / space.name / name).glob("*/*-worker-*")
         assert [path.name for path in folders] == [next(one for one in (f"{name}-worker-0", f"{name}-worker-1") if one != pod)]
 

@@ -92,7 +92,8 @@ def check_relaunch_after_a_deleted_pod(space: Space, name: str, guard: Guard, kf
 
 def test_same_exception_at_the_same_step_twice_stops_the_job(space: Space, name: str, start_guard: Start, tmp_path: Path):
     kfjob, guard = Shell(space, tmp_path), start_guard()
-    with running_job(space, name, kfjob, recovery={}, env={"FAIL_AT": "17"}):
+    # A survivor that `wait` has deleted must still be there when the guard decides, which would report a removed pod.
+    with running_job(space, name, kfjob, recovery={}, env={"FAIL_AT": "17", "IGNORE_SIGTERM": ""}):
         message = kfjob("wait", name, code=100)  # through the relaunch
         assert f"the guard has relaunched `{name}`" in message
         assert "ValueError: bad batch 17" in message
@@ -146,16 +147,22 @@ def test_guard_goes_on_with_a_new_token_when_its_own_is_not_valid_any_more(
     assert "Unauthorized" not in guard.log.read_text()
 
 
+SHORT_LEASE = """
+from kfjob.guard import lease
+lease.DURATION_SECONDS, lease.GIVE_UP_SECONDS, lease.RENEW_SECONDS = 7, 4.0, 1.0
+"""
+
+
 def test_guard_killed_in_the_middle_of_a_relaunch_leaves_one_new_launch(
     space: Space, name: str, start_guard: Start, tmp_path: Path
 ):
-    kfjob, guard = Shell(space, tmp_path), start_guard()
-    with running_job(space, name, kfjob, recovery={}):
+    kfjob, guard = Shell(space, tmp_path), start_guard(setup=SHORT_LEASE)
+    with running_job(space, name, kfjob, recovery={}, env={"IGNORE_SIGTERM": ""}):  # so that the relaunch takes longer
         until(lambda: guard.says(f"{name}: supervises launch"))
         delete_pod(space, f"{name}-worker-0")
         until(lambda: is_relaunching(space, name))
         guard.end(signal.SIGKILL)
-        other, third = start_guard(), start_guard()
+        other, third = start_guard(setup=SHORT_LEASE), start_guard(setup=SHORT_LEASE)
         until(lambda: not is_relaunching(space, name))
         until(lambda: other.says(f"{name}: supervises launch") or third.says(f"{name}: supervises launch"))
         assert len(read_relaunches(read_job(space, name))) == 1
@@ -204,10 +211,13 @@ def list_keys(bucket: Any) -> list[str]:
     return [item["Key"] for item in bucket.list_objects_v2(Bucket="logs").get("Contents", ())]
 
 
+RETRY_SOON = "from kfjob.guard import uploads; uploads.RETRY_SECONDS = 3.0"
+
+
 def test_archive_in_s3_gives_another_machine_the_verdict_and_all_lines(
     space: Space, name: str, start_guard: Start, tmp_path: Path, mock_s3: MockS3
 ):
-    kfjob, guard = Shell(space, tmp_path), start_guard(KFJOB_ARCHIVE="s3://logs/guard", **mock_s3.environment)
+    kfjob, guard = Shell(space, tmp_path), start_guard(setup=RETRY_SOON, KFJOB_ARCHIVE="s3://logs/guard", **mock_s3.environment)
     pod, prefix, bucket = f"{name}-worker-0", f"guard/{space.name}/{name}", mock_s3.make_client()
     bucket.create_bucket(Bucket="logs")
     with running_job(space, name, kfjob, recovery={"retries": 1}, env={"FAIL_AT": "60"}):

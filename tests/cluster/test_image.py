@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -31,8 +30,8 @@ from tests.image.conftest import MOTO_TOKEN, MOTO_TOKEN_HASHED
 from tests.image.front import front, named
 from tests.image.registries import RealRegistry, real_registry
 from tests.image.tunnel import tunnel
+from tests.kfjob_command import run_kfjob
 
-KFJOB = str(Path(sys.executable).with_name("kfjob"))
 # as in tests/cluster/harness/settings.sh
 CLUSTER_REGISTRY, MACHINE = "127.0.0.1:26500", "10.201.0.1"
 STATE = Path(os.environ.get("KFJOB_CLUSTER_STATE", "/var/lib/kfjob-cluster"))
@@ -48,7 +47,7 @@ class User:
     aws: MotoAws
 
     def __call__(self, *argv: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        result = subprocess.run([KFJOB, *argv], env=self.env, capture_output=True, text=True, timeout=500, check=False)
+        result = run_kfjob(argv, env=self.env, cwd=None, timeout=500)
         assert result.returncode == code, f"kfjob {' '.join(argv)} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result
 

@@ -1,8 +1,9 @@
 """examples/llama2-eks on the real cluster: the lines of its README, from the Dockerfile to the resumed job.
 
 moto mocks the ECR API, and a real registry holds the image under its ECR name (see test_image.py). The copy of the example has
-the cluster's torch as a volume, and a delay in all pods but the second, which so joins the rendezvous first. The example has
-three workers, and the reference eight; the short version has two. It is a PyTorchJob, and one copy of it a TrainJob.
+the cluster's torch as a volume, and in the first launch a delay in all pods but the second, which so joins the rendezvous
+first. The example has three workers, and the reference eight; the short version has two. It is a PyTorchJob, and one copy of it
+a TrainJob.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ import pytest
 
 from tests.cluster.facts import ROOT, Space, script, until
 from tests.cluster.storage import shared_claim
-from tests.cluster.test_image import KFJOB, User, base_image, pip_secrets, user  # noqa: F401 - a fixture
+from tests.cluster.test_image import User, base_image, pip_secrets, user  # noqa: F401 - a fixture
 from tests.image.aws import HOST
+from tests.kfjob_command import KFJOB, run_kfjob
 from tests.readme_lines import read_lines
 
 LINES = read_lines("llama2-eks")
 BUILD = ("--build-arg", "DEPENDENCIES=none", "--build-arg", "TORCH=none", "--builder", "buildah")
-DELAY = 'case "$HOSTNAME" in {}-1) ;; *) sleep {} ;; esac'
+DELAY = 'case "$HOSTNAME" in {}-1) ;; *) [ -e {} ] || sleep {} ;; esac'
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +70,18 @@ def case(request: pytest.FixtureRequest) -> Case:
 def folder(space: Space, user: User, claim: None, case: Case) -> Path:  # noqa: F811
     """Return a copy of the example for this cluster, with checkpoints of its own."""
     own = f"{case.target}-{case.workers}"
+    checkpoints = f"/data/{space.name}-{own}"
     folder = user.folder / own / "llama2-eks"
     shutil.copytree(ROOT / "examples" / "llama2-eks", folder)
     volumes = "".join(f"  - {json.dumps(dict(volume))}\n" for volume in space.facts.volumes)
     for name in ("job.yaml", "text.yaml"):
         text = (folder / name).read_text().replace("pvc: fsx}\n", f"pvc: fsx}}\n{volumes}")
-        (folder / name).write_text(text.replace("/data/checkpoints", f"/data/{space.name}-{own}"))
+        (folder / name).write_text(text.replace("/data/checkpoints", checkpoints))
     values = (folder / "fsdp.env").read_text()
     (folder / "fsdp.env").write_text(values.replace("NUM_NODES=3", f"NUM_NODES={case.workers}"))
-    delay = DELAY.format(case.pods, 3 * max(case.workers, 3))
+    delay = DELAY.format(case.pods, checkpoints, 3 * max(case.workers, 3))
     container = {"name": "delay", "image": "${IMAGE_URI}", "command": ["sh", "-c", delay]}
+    container["volumeMounts"] = [{"name": "fsx", "mountPath": "/data"}]
     with (folder / "job.yaml").open("a") as file:
         file.write(f"  log_every: 1\npod: {json.dumps({'init_containers': [container]})}\nmake_pull_secret: true\n")
         file.write(f"target: {case.target}\n")
@@ -92,8 +96,8 @@ def type_line(folder: Path, user: User, space: Space) -> Callable[..., str]:  # 
 
     def run(line: str, *options: str) -> str:
         env = user.env | {"KFJOB_ETCD_IMAGE": space.facts.etcd_image}
-        argv = [KFJOB, *shlex.split(line.replace("../..", str(ROOT)))[1:], *options]
-        result = subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, timeout=1000, check=False)
+        argv = [*shlex.split(line.replace("../..", str(ROOT)))[1:], *options]
+        result = run_kfjob(argv, env=env, cwd=folder, timeout=1000)
         assert result.returncode == 0 or line == "kfjob doctor", f"{line}\n{result.stdout}\n{result.stderr}"
         return result.stdout
 

@@ -17,6 +17,7 @@ from kfjob.cluster.requests import Request
 from tests.cluster import test_bad_input
 from tests.cluster.facts import Space, submit, until
 from tests.cluster.facts import space as make_space
+from tests.kfjob_command import KFJOB
 
 
 @pytest.fixture
@@ -183,7 +184,7 @@ def test_interrupt_removes_the_trial(space, tmp_path):
         "KFJOB_NAMESPACE": space.name,
     }
     with subprocess.Popen(
-        [test_bad_input.KFJOB, "preflight", str(path), "--run"],
+        [KFJOB, "preflight", str(path), "--run"],
         env=os.environ | env,
         stderr=subprocess.PIPE,
         text=True,

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.cluster.facts import Space, until
-from tests.cluster.shell import KFJOB, Shell, set_role
+from tests.cluster.shell import Shell, set_role
+from tests.kfjob_command import KFJOB
 from tests.role import leave_out, list_rights, read_role
 
 ROLE = read_role("submitter")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-KFJOB = str(Path(sys.executable).with_name("kfjob"))
+from tests.kfjob_command import run_kfjob
+
 PATIENCE = 90.0
 TRAIN = """
 import sys, time, datetime
@@ -37,9 +37,7 @@ class Machine:
         return done.stdout
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [KFJOB, *argv], env=self.env, capture_output=True, text=True, timeout=120, cwd=self.cwd, check=False
-        )
+        return run_kfjob(argv, env=self.env, cwd=self.cwd, timeout=120)
 
     def spec(self, name: str, *, steps: int, pause: float) -> str:
         file = self.folder / f"{name}.yaml"

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.local.machine import KFJOB, Machine
+from tests.kfjob_command import KFJOB
+from tests.local.machine import Machine
 
 pytestmark = pytest.mark.local
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.kfjob_command import KFJOB
 from tests.local.conftest import TORCHRUN
-from tests.local.machine import KFJOB, Machine, wait_until
+from tests.local.machine import Machine, wait_until
 
 pytestmark = [pytest.mark.local, pytest.mark.trainer]
 

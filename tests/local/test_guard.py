@@ -20,7 +20,8 @@ from kfjob.local import processes
 from kfjob.local.identity import read_identity
 from kfjob.local.launch_spec import IDENTITY
 from kfjob.local.proc import read_environment
-from tests.local.machine import KFJOB, Machine, wait_until
+from tests.kfjob_command import KFJOB
+from tests.local.machine import Machine, wait_until
 from tests.receiver import Receiver
 
 pytestmark = pytest.mark.local
