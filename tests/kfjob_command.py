@@ -30,26 +30,32 @@ START = ("PYTHON", "LC_", "LANG", "LD_")
 
 
 def run_kfjob(
-    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None, timeout: float
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None, timeout: float, setup: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run `kfjob` with these arguments, as `subprocess.run` with `capture_output` and `text`.
+    """Run `kfjob` with these arguments, as `subprocess.run` with `capture_output` and `text`; `setup` is code that runs before.
 
     Raises:
         subprocess.TimeoutExpired: it has not ended; it is killed.
     """
     words = [KFJOB, *argv]
     if any(name.startswith(START) and env.get(name) != os.environ.get(name) for name in {*env, *os.environ}):
+        words = [*make_command(setup), *argv]
         return subprocess.run(words, env=env, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
     pipes = [os.pipe() for _ in range(3)]  # stdout, stderr, and what the server says: the process id, then the exit code
     stdin = os.open(os.devnull, os.O_RDONLY)
     try:
-        request = {"argv": words, "env": dict(env), "cwd": str(cwd or Path.cwd())}
+        request = {"argv": words, "env": dict(env), "cwd": str(cwd or Path.cwd()), "setup": setup}
         socket.send_fds(_connect(), [json.dumps(request).encode()], [stdin, *(writing for _, writing in pipes)])
     finally:
         for descriptor in (stdin, *(writing for _, writing in pipes)):
             os.close(descriptor)
     stdout, stderr, said = _read_all([reading for reading, _ in pipes], words, timeout)
     return subprocess.CompletedProcess(words, int(said.split()[1]), _decode(stdout), _decode(stderr))
+
+
+def make_command(setup: str = "") -> list[str]:
+    """Return the words that start `kfjob` after this code."""
+    return [sys.executable, "-c", f"{setup}\nfrom kfjob.cli.main import main\nmain()"] if setup else [KFJOB]
 
 
 def _read_all(descriptors: Sequence[int], words: list[str], timeout: float) -> list[bytes]:
@@ -160,4 +166,5 @@ def _run_command(request: dict[str, Any], descriptors: list[int]) -> None:
     sys.argv = request["argv"]
     from kfjob.cli.main import main
 
+    exec(request["setup"], {})  # noqa: S102 -- a test's own code
     main()

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ import yaml
 from kfjob.cluster.inventory import KubernetesInventory
 from tests.cluster.facts import Space, script, until
 from tests.cluster.shell import Shell
-from tests.kfjob_command import KFJOB
+from tests.kfjob_command import make_command
 
 SHARED = Path("/var/lib/kfjob-cluster/volumes/shared")
 PROGRAM = """
@@ -54,10 +53,9 @@ class Guard:
         env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")}
         env |= {"KUBECONFIG": str(kubeconfig), "KFJOB_NAMESPACE": space.name, "KFJOB_STATE": str(folder / "guard-state")}
         env |= {"KFJOB_IMAGE_CHECK": "false", **variables}
-        program = [sys.executable, "-c", f"{setup}\nfrom kfjob.cli.main import main\nmain()"] if setup else [KFJOB]
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
-                [*program, "guard", "run", *argv], env=env, stdout=out, stderr=subprocess.STDOUT, cwd=folder
+                [*make_command(setup), "guard", "run", *argv], env=env, stdout=out, stderr=subprocess.STDOUT, cwd=folder
             )
 
     def says(self, text: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from tests.cluster.facts import ROOT, Space, script
-from tests.kfjob_command import KFJOB, run_kfjob
+from tests.kfjob_command import run_kfjob
 
 
 @dataclass(frozen=True)
@@ -23,16 +23,10 @@ class Shell:
     folder: Path
     kubeconfig: str = ""  # "": the administrator's
     env: Mapping[str, str] = field(default_factory=dict)  # further variables
-    program: tuple[str, ...] = (KFJOB,)
+    setup: str = ""  # code that runs before a command
 
     def __call__(self, *argv: str, code: int = 0) -> str:
-        if self.program == (KFJOB,):
-            result = run_kfjob(argv, env=self.environment, cwd=self.folder, timeout=300)
-        else:
-            words = [*self.program, *argv]
-            result = subprocess.run(
-                words, env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=300, check=False
-            )
+        result = run_kfjob(argv, env=self.environment, cwd=self.folder, timeout=300, setup=self.setup)
         assert result.returncode == code, f"kfjob {' '.join(argv)} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result.stdout if code == 0 else result.stderr
 

@@ -99,7 +99,7 @@ def test_elastic_job_goes_on_smaller_while_a_node_is_drained_and_grows_back(spac
         "env": {"PYTHONPATH": "/opt/host-site-packages"},
         "pod": {"grace": 5},
         "restarts": {"max": 20},
-        "rendezvous": {"backend": "etcd"},
+        "rendezvous": {"backend": "etcd", "conf": {"last_call_timeout": 1}},
         "volumes": [
             *yaml.safe_load(script("volumes"))[:1],
             {"name": "code", "host_path": f"/run/kfjob/shared/{folder.name}", "mount_path": "/data"},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from tests.cluster.facts import Space, until
 from tests.cluster.shell import Shell, set_role
-from tests.kfjob_command import KFJOB
+from tests.kfjob_command import make_command
 from tests.role import leave_out, list_rights, read_role
 
 ROLE = read_role("submitter")
@@ -48,7 +47,6 @@ OTHER_GROUPS = ("trainer.kubeflow.org", "kueue.x-k8s.io", "visibility.kueue.x-k8
 PRINTS = "i=0; while :; do i=$((i+1)); echo step $i/1000 loss 1.$i; sleep 0.5; done"
 RECORDING = """
 import os
-from kfjob.cli.main import main
 from kfjob.cluster.transport import HttpTransport
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -65,9 +63,8 @@ def open(self, request, limits):
     return stream
 
 HttpTransport.open = open
-main()
 """
-"""The kfjob command. It records the resource and the verb of every request that the API server allows."""
+"""Lets kfjob record the resource and the verb of every request that the API server allows."""
 
 
 def make_job(space: Space, name: str, *, nodes: int = 1) -> str:
@@ -96,7 +93,7 @@ def submitter(space: Space, tmp_path_factory: pytest.TempPathFactory) -> Shell:
         (folder / file).write_text(text)
     env = {"KFJOB_ETCD_IMAGE": space.facts.etcd_image, "REQUESTS": str(folder / "requests")}
     kubeconfig = space.facts.kubeconfig_of("submitter", space.name)
-    shell = Shell(space, folder, kubeconfig=kubeconfig, env=env, program=(sys.executable, "-c", RECORDING))
+    shell = Shell(space, folder, kubeconfig=kubeconfig, env=env, setup=RECORDING)
     shell("submit", "first.yaml")
     shell("wait", "first", "--for", "progress", "--timeout", "120")
     return shell
@@ -119,13 +116,13 @@ def test_command_without_a_right_names_it(submitter: Shell, grant, resource: str
     error = submitter(*REFUSED[resource, verb].split(), code=4)
     assert f"not allowed to {verb} {resource.removesuffix('.kubeflow.org')} in namespace" in error
     assert f"`kubectl {' '.join(can_i)} -n {submitter.space.name}`" in error
-    assert "Running" in replace(submitter, kubeconfig="", program=(KFJOB,))("status", "first")
+    assert "Running" in replace(submitter, kubeconfig="", setup="")("status", "first")
 
 
 def test_commands_use_exactly_the_rights_of_the_role(submitter: Shell):
     until(lambda: not any(submitter.lacks_right(verb, resource) for resource, verb in REFUSED))
     followers = [
-        subprocess.Popen([*submitter.program, *argv], env=submitter.environment, stdout=subprocess.DEVNULL)
+        subprocess.Popen([*make_command(RECORDING), *argv], env=submitter.environment, stdout=subprocess.DEVNULL)
         for argv in (("watch", "first"), ("logs", "first", "-f"))
     ]
     try:

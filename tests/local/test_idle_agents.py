@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kfjob.backends.base import JobRef
 from kfjob.joblog.events import TERMINATING, JobPhase, PodPhase
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
@@ -28,6 +29,17 @@ print("waits", flush=True)
 time.sleep(600)
 """
 SAVE = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(5); open(os.environ['SAVED'], 'w')"
+SAVE_UNMARKED = f"import os, sys; os.execve(sys.executable, [sys.executable, '-c', {SAVE!r}], {{'SAVED': os.environ['SAVED']}})"
+SAVE_WITHOUT_LAUNCHER = """
+import os, signal, sys, time
+saved = os.environ["SAVED"]
+while os.environ["KFJOB_LOCAL_POD"].endswith("-0"):
+    time.sleep(0.02)
+    if os.path.exists(saved + ".ready"): sys.exit(1)
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(5), open(saved, "w"), os._exit(0)))
+open(saved + ".ready", "w")
+time.sleep(600)
+"""
 GRACE = 600.0
 
 
@@ -55,32 +67,17 @@ def test_agent_without_workers_is_ended_soon(here: Here, tmp_path: Path, agent: 
     assert ended.pods[1].message.startswith("ended, because pod `job-worker-0` has failed")
 
 
-@pytest.mark.parametrize("mark", ["a mark", "no mark"])
-def test_worker_that_saves_keeps_its_time(here: Here, tmp_path: Path, agent: str, mark: str):
-    worker = (
-        SAVE
-        if mark == "a mark"
-        else f"import os, sys; os.execve(sys.executable, [sys.executable, '-c', {SAVE!r}], {{'SAVED': os.environ['SAVED']}})"
-    )
-    env = {"GO": str(tmp_path / "go"), "SAVED": str(tmp_path / "saved"), "WORKER": worker}
-    ref = here.submit(command=[agent, sys.executable], nodes=2, grace=GRACE, env=env)
-    here.until_says(ref, "waits", index=1)
+def test_workers_and_programs_that_save_keep_their_time(here: Here, tmp_path: Path, agent: str):
+    """The jobs run side by side, because each takes longer than the time of an idle agent."""
+    refs: dict[str, JobRef] = {}
+    for name, worker in {"marked": SAVE, "unmarked": SAVE_UNMARKED}.items():
+        env = {"GO": str(tmp_path / "go"), "SAVED": str(tmp_path / name), "WORKER": worker}
+        refs[name] = here.submit(name=name, command=[agent, sys.executable], nodes=2, grace=GRACE, env=env)
+    for ref in refs.values():
+        here.until_says(ref, "waits", index=1)
     (tmp_path / "go").touch()
-    here.end(ref)
-    assert (tmp_path / "saved").exists()
-
-
-def test_program_without_a_launcher_keeps_its_time(here: Here, tmp_path: Path):
-    code = (
-        "import os, signal, sys, time\n"
-        "saved = os.environ['SAVED']\n"
-        "while os.environ['KFJOB_LOCAL_POD'].endswith('-0'):\n"
-        "    time.sleep(0.02)\n"
-        "    if os.path.exists(saved + '.ready'): sys.exit(1)\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(5), open(saved, 'w'), os._exit(0)))\n"
-        "open(saved + '.ready', 'w')\n"
-        "time.sleep(600)"
-    )
-    ref = here.submit(code, nodes=2, grace=GRACE, env={"SAVED": str(tmp_path / "saved")})
-    here.end(ref)
-    assert (tmp_path / "saved").exists()
+    env = {"SAVED": str(tmp_path / "program")}
+    refs["program"] = here.submit(SAVE_WITHOUT_LAUNCHER, name="program", nodes=2, grace=GRACE, env=env)
+    for name, ref in refs.items():
+        here.end(ref)
+        assert (tmp_path / name).exists(), name
