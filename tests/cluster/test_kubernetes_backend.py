@@ -251,7 +251,7 @@ def test_follow_and_watch_survive_an_outage(space: Space, name: str, tmp_path):
         for thread in threads:
             thread.start()
         until(lambda: len(texts) > 50)
-        for _ in range(5):
+        for _ in range(3):
             count = len(texts)
             proxy.cut()
             until(lambda count=count: len(texts) > count + 20 or bool(failures))  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +29,13 @@ SLEEP = [
     "import signal, time\nsignal.signal(15, lambda *_: exit(143))\nprint('asleep', flush=True)\ntime.sleep(600)",
 ]
 LINES = [f"line {i}" for i in range(6)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def restarted(side: Side) -> JobRef:
+    """Submit a job whose container fails and is restarted before the other tests: the kubelet waits ten seconds."""
+    name = f"contract-restarted-{os.getpid()}-{os.urandom(2).hex()}"
+    return side.submit(side.plan(name, FAIL, restarts={"policy": "OnFailure"}))
 
 
 def until(side: Side, condition: Callable[[], bool]) -> None:
@@ -238,9 +246,8 @@ def test_the_list_of_jobs(side: Side, name: str):
     assert [job.uid for job in side.again.list(namespace=side.namespace) if job.name.startswith(name)] == [refs[1].uid]
 
 
-def test_a_container_that_is_restarted(side: Side, name: str):
-    plan = side.plan(name, FAIL, restarts={"policy": "OnFailure"})
-    ref = side.submit(plan)
+def test_a_container_that_is_restarted(side: Side, restarted: JobRef):
+    ref, name = restarted, restarted.name
     pod = side.find_pod(name, 0)
     until(side, lambda: any(state.restarts for state in side.again.get(name, namespace=ref.namespace).pods))
     wanted = LogRange(previous=True)

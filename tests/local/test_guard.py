@@ -20,7 +20,7 @@ from kfjob.local import processes
 from kfjob.local.identity import read_identity
 from kfjob.local.launch_spec import IDENTITY
 from kfjob.local.proc import read_environment
-from tests.kfjob_command import KFJOB
+from tests.kfjob_command import make_command
 from tests.local.machine import Machine, wait_until
 from tests.receiver import Receiver
 
@@ -152,7 +152,7 @@ def test_same_exception_twice_at_one_step_ends_the_job(machine: Machine, tmp_pat
 
 
 def test_job_that_prints_nothing_is_relaunched_and_one_past_its_deadline_is_stopped(machine: Machine, tmp_path: Path):
-    job = GuardedJob(machine, tmp_path, env={"HANG_AT": "15"}, watchdog={"stall": 3, "deadline": 15})
+    job = GuardedJob(machine, tmp_path, env={"HANG_AT": "15"}, watchdog={"stall": 3, "deadline": 10})
     wait_until(lambda: job.read().get("relaunches"))
     assert job.read()["relaunches"][0]["step"] == 15
     wait_until(lambda: "job: stop: it has run for" in job.log())
@@ -160,12 +160,16 @@ def test_job_that_prints_nothing_is_relaunched_and_one_past_its_deadline_is_stop
     assert "it has run for" in machine("status", "job")  # of the archive
 
 
+SHORT_WAIT = "from kfjob.api.lifecycle import wait; wait.REPLACE_SECONDS = 8.0"
+"""Without it `wait` waits half a minute for a relaunch of the job that a person has stopped."""
+
+
 def test_wait_goes_on_through_a_relaunch_until_a_person_stops_the_job(machine: Machine, tmp_path: Path):
     GuardedJob(machine, tmp_path, env={"HANG_AT": "15"}, watchdog={"stall": 3})
-    notes = tmp_path / "notes"
+    notes, command = tmp_path / "notes", [*make_command(SHORT_WAIT), "wait", "job"]
     with (
         notes.open("w") as stderr,
-        subprocess.Popen([KFJOB, "wait", "job"], env=machine.env, stdout=subprocess.PIPE, stderr=stderr, text=True) as waiting,
+        subprocess.Popen(command, env=machine.env, stdout=subprocess.PIPE, stderr=stderr, text=True) as waiting,
     ):
         try:
             wait_until(lambda: "the guard has relaunched `job`" in notes.read_text())
