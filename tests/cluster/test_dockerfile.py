@@ -146,16 +146,17 @@ def images(checkout: Checkout) -> tuple[PushResult, PushResult]:
         f"FROM {base_image()}\nRUN {create}; printf '{metadata}' >$d/torch-9.9.dist-info/METADATA; "
         "printf pip >$d/torch-9.9.dist-info/INSTALLER; touch $d/torch-9.9.dist-info/RECORD\n"
     )
-    with_torch = checkout.build("", context=str(base), base_image=None)
+    with_torch = "localhost/with-torch:1"
+    checkout.buildah("build", "--tag", with_torch, str(base))
     file = checkout.src / "requirements" / "trainer.txt"
     pinned = file.read_text()
     file.write_text(pinned + (cuda := requirements("triton", "nvidia-[a-z0-9-]+", "cuda-[a-z]+")))
     assert "nvidia-nccl" in cuda
     marker = checkout.src / "kfjob" / "added.py"
     try:
-        first = checkout.build(str(with_torch.ref))
+        first = checkout.build(with_torch)
         marker.write_text("")
-        return first, checkout.build(str(with_torch.ref))
+        return first, checkout.build(with_torch)
     finally:
         marker.unlink(missing_ok=True)
         file.write_text(pinned)

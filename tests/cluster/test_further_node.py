@@ -134,11 +134,10 @@ def test_lost_node_does_not_hide_the_other_pods(space: Space, name: str, node: s
     with running_job(space, name, kfjob, scheduling=on_both_nodes(name, "ScheduleAnyway")):
         pod = find_pod(space, name, node)
         script("node", "lose", node)
-        message = kfjob("logs", name, "--pod", pod, code=3)
-        assert f"the log of pod `{pod}` cannot be read: its node does not answer" in message
         with ThreadPoolExecutor() as threads:  # each waits for the node
-            outputs = threads.map(lambda command: kfjob(command, name), ("status", "master", "diagnose", "history"))
-            assert all(outputs)
+            log = threads.submit(kfjob, "logs", name, "--pod", pod, code=3)
+            assert all(threads.map(lambda command: kfjob(command, name), ("status", "master", "diagnose", "history")))
+        assert f"the log of pod `{pod}` cannot be read: its node does not answer" in log.result()
         kfjob("stop", name, "--force")  # nobody deletes the node, and Kubernetes keeps its pod
         script("kubectl", "delete", "node", node)
         folders = (tmp_path / "state/archive" / space.name / name).glob("*/*-worker-*")
