@@ -21,7 +21,7 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 ROOT = Path(__file__).resolve().parents[1]
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
@@ -136,7 +136,7 @@ def _import_modules() -> None:
     gc.freeze()
 
 
-def _reopen(stream: TextIO) -> TextIO:
+def _reopen(stream: TextIO) -> IO[Any]:
     """Return a stream of the same descriptor, which is another file now."""
     buffering = 1 if stream is sys.stderr else -1
     mode = "r" if stream is sys.stdin else "w"

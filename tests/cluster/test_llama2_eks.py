@@ -80,8 +80,8 @@ def folder(space: Space, user: User, claim: None, case: Case) -> Path:  # noqa: 
     values = (folder / "fsdp.env").read_text()
     (folder / "fsdp.env").write_text(values.replace("NUM_NODES=3", f"NUM_NODES={case.workers}"))
     delay = DELAY.format(case.pods, checkpoints, 3 * max(case.workers, 3))
-    container = {"name": "delay", "image": "${IMAGE_URI}", "command": ["sh", "-c", delay]}
-    container["volumeMounts"] = [{"name": "fsx", "mountPath": "/data"}]
+    mounts = [{"name": "fsx", "mountPath": "/data"}]
+    container = {"name": "delay", "image": "${IMAGE_URI}", "command": ["sh", "-c", delay], "volumeMounts": mounts}
     with (folder / "job.yaml").open("a") as file:
         file.write(f"  log_every: 1\npod: {json.dumps({'init_containers': [container]})}\nmake_pull_secret: true\n")
         file.write(f"target: {case.target}\n")
