@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import Forbidden, KfjobError, NotFound, Refused
 from kfjob.base.text import join_lines
+from kfjob.base.units import SECOND
 from kfjob.cluster import requests
 from kfjob.cluster.client import Client
 from kfjob.cluster.errors import Expired
@@ -58,7 +59,9 @@ class EventSelector(Struct, frozen=True, kw_only=True):
             return bool(about.get("uid") == self.uid)
         if kind == "PersistentVolumeClaim" and name in self.claims:
             return True  # a claim is older than the job
-        if (_last_time(event) or self.created) < self.created:
+        is_end = event.get("reason") == "Killing"  # in the second of the job's creation only pods of the job before it end
+        first = self.created + SECOND if is_end else self.created
+        if (_last_time(event) or first) < first:
             return False
         if kind in self.kind.named_after_job and name == self.name:
             return True

@@ -92,8 +92,7 @@ def check_relaunch_after_a_deleted_pod(space: Space, name: str, guard: Guard, kf
 
 def test_same_exception_at_the_same_step_twice_stops_the_job(space: Space, name: str, start_guard: Start, tmp_path: Path):
     kfjob, guard = Shell(space, tmp_path), start_guard()
-    # A survivor that `wait` has deleted must still be there when the guard decides, which would report a removed pod.
-    with running_job(space, name, kfjob, recovery={}, env={"FAIL_AT": "17", "IGNORE_SIGTERM": ""}):
+    with running_job(space, name, kfjob, recovery={}, env={"FAIL_AT": "17"}):
         message = kfjob("wait", name, code=100)  # through the relaunch
         assert f"the guard has relaunched `{name}`" in message
         assert "ValueError: bad batch 17" in message

@@ -36,6 +36,9 @@ def event(kind: str, name: str, *, uid: str = "", at: str | None = LATER, **more
     (event("Pod", "train-master-0"), True),
     (event("Pod", "train-worker-0", at=EARLIER), False),
     (event("Pod", "train-worker-0", at=None), True),
+    (event("Pod", "train-worker-0", at=CREATED, reason="Killing"), False),  # times are whole seconds: a pod of the job before
+    (event("Pod", "train-worker-0", at=CREATED, reason="Scheduled"), True),
+    (event("Pod", "train-worker-0", reason="Killing"), True),
     (event("Pod", "train-worker-x"), False),
     (event("Pod", "train-2-worker-0"), False),  # another job, whose name begins alike
     (event("Pod", "train-etcd-5d9c-x2x"), True),
