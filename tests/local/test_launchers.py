@@ -29,6 +29,49 @@ said["accelerate"] = {name: value for name, value in os.environ.items() if name.
 sys.stdout.write(json.dumps(said) + "\\n")
 dist.destroy_process_group()
 """
+SHOW_WITHOUT_TORCH = """
+import json, os, socket, sys, time
+
+place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+ranks = int(os.environ["WORLD_SIZE"])
+if os.environ["RANK"] == "0":
+    with socket.create_server(place) as server:
+        peers = [server.accept()[0] for _ in range(ranks - 1)]
+    total = 1 + sum(int(peer.recv(1)) for peer in peers)
+    for peer in peers:
+        peer.sendall(str(total).encode())
+else:
+    while True:
+        try:
+            peer = socket.create_connection(place)
+            break
+        except ConnectionRefusedError:  # rank 0 has not begun
+            time.sleep(0.01)
+    peer.sendall(b"1")
+    total = int(peer.recv(8))
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+said = {name: os.environ.get(name) for name in names} | {"sum": total, "argv": sys.argv[1:]}
+sys.stdout.write(json.dumps(said) + "\\n")
+"""
+"""For launchers that leave MASTER_PORT to rank 0: its processes meet there as those of torch do, without importing it."""
+SPAWN = f"""
+import os
+
+EACH = 2
+node, nodes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+children = []
+for local_rank in range(EACH):
+    child = os.fork()
+    if child:
+        children.append(child)
+        continue
+    os.environ.update(RANK=str(node * EACH + local_rank), WORLD_SIZE=str(nodes * EACH), LOCAL_RANK=str(local_rank))
+    exec({SHOW_WITHOUT_TORCH!r})
+    sys.stdout.flush()
+    os._exit(0)
+for child in children:
+    assert os.waitpid(child, 0)[1] == 0
+"""
 FORK = {"PET_START_METHOD": "fork", "PET_RUN_PATH": "1"}
 """torchrun forks its ranks, so that torch is imported once."""
 FSDP = {
@@ -47,27 +90,6 @@ FSDP = {
         "fsdp_transformer_layer_cls_to_wrap": "BertLayer",
     },
 }
-SPAWN = """
-import json, os, sys
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-
-EACH = 2
-
-def work(local_rank, node_rank, nodes):
-    rank = node_rank * EACH + local_rank
-    dist.init_process_group("gloo", rank=rank, world_size=nodes * EACH)
-    total = torch.ones(1)
-    dist.all_reduce(total)
-    said = {"RANK": str(rank), "WORLD_SIZE": str(nodes * EACH), "sum": int(total.item()), "argv": sys.argv[1:]}
-    sys.stdout.write(json.dumps(said) + "\\n")
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    node = (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
-    mp.start_processes(work, args=node, nprocs=EACH, start_method="fork")  # so torch is imported once
-"""
 
 
 def told(here: Here, tmp_path: Path, code: str, words: Sequence[str] = (), **spec: Any) -> dict[str, list[dict[str, Any]]]:
@@ -98,7 +120,8 @@ def told(here: Here, tmp_path: Path, code: str, words: Sequence[str] = (), **spe
 )
 def test_four_processes_of_two_nodes_find_each_other(here: Here, tmp_path: Path, launcher: str, rendezvous: str | None):
     more: dict[str, Any] = {"rendezvous": rendezvous, "env": FORK} if rendezvous else {}
-    said = told(here, tmp_path, SHOW, launcher=launcher, processes_per_node=2, **more)
+    code = SHOW_WITHOUT_TORCH if launcher == "deepspeed" else SHOW
+    said = told(here, tmp_path, code, launcher=launcher, processes_per_node=2, **more)
     check_four_processes(said)
     if rendezvous != "c10d":
         check_master(said)
@@ -123,7 +146,7 @@ def check_master(said: dict[str, list[dict[str, Any]]]) -> None:
 @pytest.mark.trainer
 def test_an_fsdp_config_of_accelerate_reaches_every_process(here: Here, tmp_path: Path):
     spec = dict(from_accelerate(FSDP, program=["program.py"]).spec)
-    said = told(here, tmp_path, SHOW, launcher="accelerate", processes_per_node=2, words=spec["command"][:-1])
+    said = told(here, tmp_path, SHOW, launcher="accelerate", processes_per_node=2, words=spec["command"][:-1], env=FORK)
     check_four_processes(said)
     check_master(said)
     for process in (process for processes in said.values() for process in processes):
@@ -137,7 +160,7 @@ def test_an_fsdp_config_of_accelerate_reaches_every_process(here: Here, tmp_path
 @pytest.mark.local
 @pytest.mark.trainer
 def test_python_starts_one_process_a_node(here: Here, tmp_path: Path):
-    said = told(here, tmp_path, SHOW, launcher="python")
+    said = told(here, tmp_path, SHOW_WITHOUT_TORCH, launcher="python")
     (first,), (second,) = said["job-master-0"], said["job-worker-0"]
     assert (first["RANK"], second["RANK"]) == ("0", "1")
     assert {first["WORLD_SIZE"], second["WORLD_SIZE"]} == {"2"}

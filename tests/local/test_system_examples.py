@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,12 +20,26 @@ import yaml
 
 from kfjob.trainspec.model_shapes import PRESETS, count_parameters
 from tests.readme_lines import ROOT, read_lines
+from tests.trainer.forked import Program
 
 pytestmark = [pytest.mark.local, pytest.mark.trainer]
 FAILED_JOB = 100
 """Exit code of a command whose job has failed."""
 FORK = "--set env.PET_START_METHOD=fork --set env.PET_RUN_PATH=1"
 """Options with which the agent of a script forks its ranks, so that torch is imported once."""
+FORKED = """
+import os, runpy, sys
+from importlib.metadata import entry_points
+os.chdir(sys.argv[1])
+sys.argv[:2] = []
+if sys.argv[:2] == ["python", "-m"]:
+    del sys.argv[:2]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+else:
+    (program,) = entry_points(group="console_scripts", name=sys.argv[0])
+    sys.exit(program.load()())
+"""
+"""`python -m MODULE …`, or an installed program, in a forked process, which need not import torch and transformers."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +56,14 @@ class Reader:
         done = subprocess.run(shell, env=self.env, cwd=self.folder, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == code, f"{line} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
+
+    def fork(self, line: str) -> str:
+        """Run a line without a shell, and return what its program of the trainer prints."""
+        words = shlex.split(line.replace("/tmp/fabric-llama", str(self.folder / "files")))
+        program = Program(FORKED, str(self.folder), *words, **self.env)
+        output = program.communicate(timeout=300)
+        assert program.returncode == 0, f"{line} -> {program.returncode}\n{output}"
+        return output
 
 
 @pytest.fixture
@@ -67,7 +90,7 @@ def test_llama_recipes(reader: Reader):
     manifest = yaml.safe_load(reader(render).partition("note:")[0].partition("warning:")[0])
     assert manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 2
     assert "rdzvBackend: etcd" in reader(render_etcd)
-    assert "LlamaDecoderLayer" in reader(dry_run)
+    assert "LlamaDecoderLayer" in reader.fork(dry_run)
     assert preflight == "kfjob preflight job.yaml --env-file .env --run"  # tests/local/test_preflight.py runs such a check
     reader(submit)
     assert "] Batch 10 Loss: " in reader(logs)
@@ -132,7 +155,7 @@ def test_data_parallel(reader: Reader):
     assert "all nine collectives are correct, on 2 ranks with gloo" in reader(lines[0].replace(" -- ", f" {FORK} -- "))
     check_ddp(reader, lines[1], FORK)
     check_zero(reader, lines[5])
-    assert "Qwen2ForCausalLM with 1543714304 parameters" in reader(lines[9])
+    assert "Qwen2ForCausalLM with 1543714304 parameters" in reader.fork(lines[9])
 
 
 @for_example("data-parallel")
@@ -149,7 +172,7 @@ def test_other_launchers_and_stages(reader: Reader):
 def test_fabric_llama(reader: Reader):
     text, tokenise, explain, submit, resume, export = read_lines("fabric-llama")
     files = reader.folder / "files"
-    reader(text)
+    reader.fork(text)
     assert "tokens of" in reader(tokenise)
     assert "train.wrap" in reader(explain)
     reader(submit)
@@ -163,7 +186,7 @@ def test_fabric_llama(reader: Reader):
     assert list((files / "wandb").glob("offline-run-*/*.wandb"))
     reader(resume)
     assert "] Resume step-000008" in reader("kfjob logs fabric-llama")
-    reader(export)
+    reader.fork(export)
     config = json.loads((files / "model" / "config.json").read_text())
     assert config["architectures"] == ["LlamaForCausalLM"]
     assert list((files / "model").glob("*.safetensors"))

@@ -1159,13 +1159,18 @@ def serve(requests: Connection) -> None:
         warnings.simplefilter("error")
     warnings.filterwarnings("ignore", ".*invalid escape sequence")  # in packages that are compiled at their first import
     warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # raised by torch's own tracer
+    freeze = gc.freeze
     gc.freeze = gc.unfreeze = lambda: None  # all that was imported stays frozen, and a run's own objects can be collected
+    modules = len(sys.modules)
     while True:
         try:
             request = json.loads(requests.recv())
         except EOFError:
             return
         requests.send(json.dumps(run_request(request), default=str))
+        if len(sys.modules) > modules:  # DeepSpeed, the compiler …: each run collects three times, and would visit all of it
+            modules = len(sys.modules)
+            freeze()
 
 
 def run_request(request: dict[str, Any]) -> dict[str, Any]:
