@@ -197,11 +197,15 @@ def test_relaunch_continues_a_run_that_began_from_scratch(machine: Machine, tmp_
     train |= {"checkpoint_dir": str(tmp_path / "kept"), "checkpoint_every": 20, "keep_last": 0, "resume": "none"}
     job = GuardedJob(machine, tmp_path, launcher="torchrun", command=None, train=train)
 
+    def has_begun(after: str) -> bool:
+        launches = folder.list_folders(job.folder / "state" / "local" / "default" / "job")
+        logs = [log for launch in launches if launch.name != after for log in launch.rglob("*.log")]
+        return any("] Resume " in log.read_text() for log in logs)
+
     def wait_for_resume(after: str) -> str:
         """Wait until another launch than `after` says where it begins, and return the checkpoint."""
-        wait_until(
-            lambda: job.read().get("launch", after) != after and (job.read().get("resume") or {}).get("name"), patience=240
-        )
+        wait_until(lambda: has_begun(after), patience=240)  # a start of `kfjob status` after the other would take a core
+        wait_until(lambda: job.read().get("launch", after) != after and (job.read().get("resume") or {}).get("name"))
         name: str = job.read()["resume"]["name"]
         return name
 

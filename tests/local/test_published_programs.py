@@ -23,6 +23,8 @@ PUBLISHED = Path(__file__).parents[1] / "data" / "published"
 IMAGE = "registry.example/train:1"
 POD_RESTARTS = ("processes_per_node=1", "restarts.policy=OnFailure")
 """Settings of a job whose launcher starts no process again."""
+FORK = tuple(f"--set=env.{word}" for word in ("PET_START_METHOD=fork", "PET_RUN_PATH=1", "PYTHONPATH=."))
+"""Options with which torchrun forks its ranks, so that torch is imported once; a forked script needs its folder on the path."""
 TORCHRUN = "torchrun --nnodes 2 --nproc-per-node 1 --max-restarts 3 "
 
 
@@ -52,7 +54,7 @@ PROGRAMS = {
     "imagenet": torchrun("imagenet.py data --epochs 3 -p 1 --resume checkpoint.pth.tar"),
     "mnist": torchrun("mnist.py --epochs 2 --save-model", resumes=False),
     "mingpt": torchrun("mingpt.py trainer_config.max_epochs=3"),
-    "nanogpt": torchrun("nanogpt.py --init_from=auto --max_iters=8"),
+    "nanogpt": torchrun("nanogpt.py --init_from=auto --max_iters=8", submit=FORK),
     "nanochat": torchrun("-m nanochat_shape.base_train -- --num-iterations=8"),
     "accelerate under torchrun": torchrun("nlp_example.py --cpu"),
     "accelerate launch": init("accelerate launch nlp_example.py --cpu --num-epochs 9", "launcher=accelerate", *POD_RESTARTS),
