@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 from collections import defaultdict
@@ -14,6 +15,7 @@ os.environ["KFJOB_IMAGE_CHECK"] = "0"
 
 # tests run side by side and their models are tiny: more threads would mostly wait for each other, and use a core for it
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # more would be processes, which import torch first
 
 # machines are shared: how long one example takes says nothing; what hangs is ended by pytest-timeout
 settings.register_profile("kfjob", deadline=None)
@@ -25,6 +27,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the thousands of tests, and all that is imported, from garbage collection: each full one would visit them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

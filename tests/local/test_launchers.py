@@ -108,23 +108,19 @@ def told(here: Here, tmp_path: Path, code: str, words: Sequence[str] = (), **spe
 
 @pytest.mark.local
 @pytest.mark.trainer
-@pytest.mark.parametrize(
-    ("launcher", "rendezvous"),
-    [
-        ("torchrun", "static"),
-        pytest.param("torchrun", "c10d", marks=pytest.mark.long),  # test_torchrun.py and others always run it
-        pytest.param("launch", None, marks=pytest.mark.long),  # another name of torchrun
-        pytest.param("accelerate", None, marks=pytest.mark.long),  # the next test always starts it
-        ("deepspeed", None),
-    ],
-)
-def test_four_processes_of_two_nodes_find_each_other(here: Here, tmp_path: Path, launcher: str, rendezvous: str | None):
-    more: dict[str, Any] = {"rendezvous": rendezvous, "env": FORK} if rendezvous else {}
-    code = SHOW_WITHOUT_TORCH if launcher == "deepspeed" else SHOW
-    said = told(here, tmp_path, code, launcher=launcher, processes_per_node=2, **more)
+def test_four_processes_of_two_nodes_find_each_other_with_torchrun(here: Here, tmp_path: Path):
+    """Static, which has a master; tests/local/test_torchrun.py has the other rendezvous."""
+    said = told(here, tmp_path, SHOW, launcher="torchrun", rendezvous="static", processes_per_node=2, env=FORK)
     check_four_processes(said)
-    if rendezvous != "c10d":
-        check_master(said)
+    check_master(said)
+
+
+@pytest.mark.local
+@pytest.mark.trainer
+def test_four_processes_of_two_nodes_find_each_other_with_deepspeed(here: Here, tmp_path: Path):
+    said = told(here, tmp_path, SHOW_WITHOUT_TORCH, launcher="deepspeed", processes_per_node=2)
+    check_four_processes(said)
+    check_master(said)
 
 
 def check_four_processes(said: dict[str, list[dict[str, Any]]]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import shutil
 import signal
+import subprocess
+import sys
 from multiprocessing.connection import wait
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -179,6 +183,15 @@ class Workers:
 
 
 @pytest.fixture(scope="session")
+def fresh_imports():
+    """The modules that the trainer imports in a new interpreter, and what that writes to stderr; transformers come last."""
+    program = "import logging, sys, kfjob.trainer.__main__, kfjob.trainer.train\nprint(*sys.modules)\n"
+    program += "import transformers.modeling_utils\nlogging.getLogger('torch.utils._pytree').warning('another message')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=240)
+    return SimpleNamespace(modules=done.stdout.split(), stderr=done.stderr)
+
+
+@pytest.fixture(scope="session")
 def workers(tmp_path_factory):
     pool = Workers(tmp_path_factory.mktemp("workers"))
     yield pool
@@ -298,9 +311,11 @@ def save_tiny_llama(folder):
 
 
 @pytest.fixture
-def in_process():
+def in_process(monkeypatch):
     """Restores the signal handlers and the process group after a run in the test's own process."""
     import torch.distributed as dist
+
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)  # the tests stay exempt from garbage collection: tests/conftest.py
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield

@@ -46,6 +46,7 @@ class FakeHub(ThreadingHTTPServer):
 class HubRequestHandler(BaseHTTPRequestHandler):
     server: FakeHub
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # otherwise each body waits 40 ms for the client's acknowledgement of the headers
 
     def do_GET(self) -> None:
         self._respond(b"")

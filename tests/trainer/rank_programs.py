@@ -359,13 +359,22 @@ def run_as_on_gpu(ranks: Ranks, *, spec: dict[str, Any], memory: int, stop_after
 
 
 def run_compiled(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
-    """Train with compiled layers; the result also has the number of graphs that torch has compiled."""
+    """Train with compiled layers; the result also has the number of graphs that torch has compiled, in all and by step."""
     from torch._dynamo.utils import counters
 
     torch._dynamo.reset()
     counters.clear()
-    result = run_training(ranks, spec=spec | {"compile": True})
-    return result | {"graphs": counters["stats"]["unique_graphs"]}
+    counts: list[int] = []
+    begin_step = StepProfiler.begin_step
+
+    def record_count(self: StepProfiler, step: int) -> None:
+        counts.append(counters["stats"]["unique_graphs"])
+        begin_step(self, step)
+
+    with mock.patch.object(StepProfiler, "begin_step", record_count):
+        result = run_training(ranks, spec=spec | {"compile": True})
+    counts.append(counters["stats"]["unique_graphs"])
+    return result | {"graphs": counts[-1], "graphs by step": [after - before for before, after in pairwise(counts)]}
 
 
 def train_with_nan(

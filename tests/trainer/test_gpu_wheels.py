@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
@@ -15,21 +13,19 @@ ROOT = Path(__file__).parents[2]
 ON_THE_MACHINE = ("torch", "transformers", "accelerate")
 
 
-def test_wheels_for_a_gpu_machine_are_pins_and_complete() -> None:
+def test_wheels_for_a_gpu_machine_are_pins_and_complete(fresh_imports) -> None:
     lines = (ROOT / "benchmarks" / "gpu_wheels.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     assert all(pin.url is None and [specifier.operator for specifier in pin.specifier] == ["=="] for pin in pins)
     carried = {canonicalize_name(pin.name) for pin in pins}
-    needed = find_dependencies(carried | find_packages_of_the_trainer())
+    needed = find_dependencies(carried | find_packages_of_the_trainer(fresh_imports.modules))
     assert needed - carried - find_dependencies(set(ON_THE_MACHINE)) == set()
 
 
-def find_packages_of_the_trainer() -> set[str]:
+def find_packages_of_the_trainer(modules: list[str]) -> set[str]:
     """Return the trainer's extra, and those of kfjob's other dependencies that the trainer imports."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extra = read_names(project["optional-dependencies"]["trainer"]) - {"python-etcd"}  # only a rendezvous on etcd needs it
-    command = "import kfjob.trainer.__main__, kfjob.trainer.train, sys; print(*sys.modules)"
-    modules = subprocess.check_output([sys.executable, "-c", command], text=True).split()
     distributions = packages_distributions()
     imported = {canonicalize_name(name) for module in modules for name in distributions.get(module, ())}
     return extra | (imported & read_names(project["dependencies"]))
