@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from kfjob.trainer import collectives
+from tests.trainer.forked import Program
 
 FILE = Path(collectives.__file__)
 DOUBLE = Path(__file__).parent / "doubles" / "collectives_rank.py"
 TORCHRUN = [str(Path(sys.executable).with_name("torchrun")), "--standalone"]
 FORK = ("--start-method=fork", "--run-path")  # the agent forks its ranks, so torch is imported once
+RUN_FILE = "import runpy, sys; sys.argv[:1] = []; runpy.run_path(sys.argv[0], run_name='__main__')"
 NINE = {"send", "recv", "all_reduce", "scatter", "gather", "broadcast", "reduce", "all_gather", "reduce_scatter"}
 SMALL = ("--sizes", "1K,64K", "--seconds", "0.02")
 
@@ -114,11 +116,10 @@ def test_unsupported_operation_is_reported_and_skipped():
 
 
 def test_nccl_without_a_gpu_is_an_error():
-    command = [sys.executable, str(FILE), "--backend", "nccl"]
-    hidden = os.environ | {"RANK": "0", "LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": ""}
-    process = subprocess.run(command, env=hidden, capture_output=True, text=True, timeout=120, check=False)
-    assert process.returncode == collectives.UNUSABLE
-    assert "local rank 0 has no GPU" in parse_facts(process.stdout)["error"][0]["why"]
+    program = Program(RUN_FILE, str(FILE), "--backend", "nccl", RANK="0", LOCAL_RANK="0", CUDA_VISIBLE_DEVICES="")
+    output = program.communicate(timeout=120)
+    assert program.returncode == collectives.UNUSABLE
+    assert "local rank 0 has no GPU" in parse_facts(output)["error"][0]["why"]
 
 
 def test_file_imports_only_torch():

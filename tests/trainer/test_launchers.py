@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from kfjob.local.machine import free_port
 from kfjob.plan.launchers import make_command
 from kfjob.spec.job import JobSpec
 from kfjob.trainer.__main__ import main
+from tests.trainer.forked import Program
 
 pytestmark = pytest.mark.local
 
@@ -33,6 +33,8 @@ TRAIN = {
     "strategy": "ddp",
     "schedule": "constant",
 }
+RUN_MODULE = "import runpy, sys; sys.argv[:1] = []; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+"""`python -m` in a forked process, which need not import torch; the ranks that it spawns do."""
 LAUNCHER_VARIABLE = re.compile(r"(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|PET_.*|KFJOB_.*)")
 
 
@@ -79,22 +81,19 @@ def test_deepspeed_launcher_gives_the_same_losses(port, reference, tmp_path):
 
 def test_spawned_ranks_have_the_same_losses_and_a_signal_stops_them_together(port, reference, tmp_path):
     """One signal to the parent gives one checkpoint of both ranks, and one exit code."""
-    folder, log, metrics_file = tmp_path / "c", tmp_path / "log", tmp_path / "metrics.jsonl"
+    folder, metrics_file = tmp_path / "c", tmp_path / "metrics.jsonl"
     endless = {"max_steps": 10**6, "checkpoint_dir": str(folder), "checkpoint_every": 0, "metrics_file": str(metrics_file)}
-    argv = local_command("python", port, **endless)
-    with log.open("w") as output:
-        process = subprocess.Popen(argv, env=environment(port), stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
+    _, module, name, *arguments = local_command("python", port, **endless)
+    assert (module, name) == ("-m", "kfjob.trainer")
+    variables = {name: value for name, value in environment(port).items() if os.environ.get(name) != value}
+    process = Program(RUN_MODULE, name, *arguments, **variables)
     try:
-        deadline = time.monotonic() + 200
-        while "] Batch 3 Loss" not in log.read_text():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.02)
-        process.terminate()
-        assert process.wait(100) == 128 + signal.SIGTERM
+        assert any("] Batch 3 Loss" in line for line in process.stdout)
+        process.send_signal(signal.SIGTERM)
+        output = process.communicate(timeout=100)
+        assert process.returncode == 128 + signal.SIGTERM, output
     finally:
         process.kill()
-        process.wait()
     losses = [json.loads(line)["loss"] for line in metrics_file.read_text().splitlines()[:3]]
     assert losses == pytest.approx(reference, abs=2e-6, rel=0)
     outcome = json.loads((folder / "outcome.json").read_text())

@@ -27,6 +27,7 @@ from kfjob.trainer.storage import open_storage
 from kfjob.trainer.storage.staging import close_folder, open_folder
 from kfjob.trainspec.command_line import to_argv
 from kfjob.trainspec.train_spec import TrainSpec
+from tests.trainer.forked import Program
 from tests.trainer.manifests import make_manifest
 
 
@@ -374,6 +375,20 @@ def test_staging_folders_of_killed_processes_are_removed(tmp_path, monkeypatch):
     assert [path.name for path in parent.iterdir()] == ["lock"]
 
 
+ON_A_SMALL_DISK = """
+import ctypes, os, subprocess, sys
+from kfjob.trainer.__main__ import main
+
+folder, *arguments = sys.argv[1:]
+assert ctypes.CDLL(None).unshare(0x00020000) == 0  # CLONE_NEWNS: only this process sees the mount
+for mount in (["--make-rprivate", "/"], ["-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]):
+    subprocess.run(["mount", *mount], check=True)
+code = main(arguments)
+print(*sorted(os.listdir(f"{folder}/c")), sep="\\n", flush=True)
+os._exit(code)
+"""
+
+
 @pytest.mark.parametrize("on_save_error", ["stop", "continue"])
 def test_full_disk(tiny, tmp_path, on_save_error):
     """The disk has room for one checkpoint."""
@@ -381,20 +396,19 @@ def test_full_disk(tiny, tmp_path, on_save_error):
     folder.mkdir()
     spec = tiny | {"strategy": "none", "max_steps": 3, "checkpoint_every": 1, "checkpoint_dir": str(folder / "c")}
     spec |= {"on_save_error": on_save_error}
-    script = f'mount -t tmpfs -o size=1m tmpfs {folder} && "$@"; code=$?; ls -A {folder}/c; exit $code'
-    command = ["unshare", "--mount", "sh", "-c", script, "trainer", sys.executable, "-m", "kfjob.trainer"]
-    result = subprocess.run([*command, *to_argv(TrainSpec(**spec))], capture_output=True, text=True, check=False, timeout=120)
-    assert result.returncode == 1, result.stderr
-    assert f"error: no space left in `{folder}/c`\n  --> checkpoint_dir\n  cause: " in result.stderr
-    assert "hint: delete files there, or use a larger volume" in result.stderr
-    assert "] Checkpoint step-000001 in " in result.stdout
-    assert re.search(rf"Outcome failed step 3 loss \d\.\d{{5}} checkpoint {folder}/c/step-000001 reason ", result.stdout)
-    lines = result.stdout.splitlines()
+    program = Program(ON_A_SMALL_DISK, str(folder), *to_argv(TrainSpec(**spec)))
+    output = program.communicate(timeout=120)
+    assert program.returncode == 1, output
+    assert f"error: no space left in `{folder}/c`\n  --> checkpoint_dir\n  cause: " in output
+    assert "hint: delete files there, or use a larger volume" in output
+    assert "] Checkpoint step-000001 in " in output
+    assert re.search(rf"Outcome failed step 3 loss \d\.\d{{5}} checkpoint {folder}/c/step-000001 reason ", output)
+    lines = output.splitlines()
     assert lines[-1] == "step-000001" or lines[-2:] == ["outcome.json", "step-000001"]  # nothing else uses space
     failures = [line.rpartition("] ")[2] for line in lines if " not written: " in line]
     if on_save_error == "continue":
         assert failures == [f"Checkpoint step-00000{step} not written: no space left in `{folder}/c`" for step in (2, 3)]
-        assert "Batch 3 Loss" in result.stdout
+        assert "Batch 3 Loss" in output
     else:
         assert failures == []
 
