@@ -207,7 +207,7 @@ def test_memory_of_the_strategies(reader: Reader):
 def test_accelerate_fsdp(reader: Reader):
     _, imported, launch, exported, ordinal = read_lines("accelerate-fsdp")
     reader(imported)
-    assert "step 20/20 | loss" in reader(launch)
+    assert "step 20/20 | loss" in reader(f"{launch} {FORK}")
     assert len(LAST_STEP.findall(reader("kfjob logs bert"))) == 1
     reader(exported)
     configs = [yaml.safe_load((reader.folder / name).read_text()) for name in ("accelerate.yaml", "again.yaml")]

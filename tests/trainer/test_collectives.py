@@ -18,8 +18,9 @@ from tests.trainer.forked import Program
 
 FILE = Path(collectives.__file__)
 DOUBLE = Path(__file__).parent / "doubles" / "collectives_rank.py"
-TORCHRUN = [str(Path(sys.executable).with_name("torchrun")), "--standalone"]
-FORK = ("--start-method=fork", "--run-path")  # the agent forks its ranks, so torch is imported once
+TORCHRUN = "import sys; from torch.distributed.run import main; main(sys.argv[1:])"
+FORK = ("--start-method=fork", "--run-path")
+"""The agent is torchrun's own program in a forked process, and forks its ranks: none of them imports torch again."""
 RUN_FILE = "import runpy, sys; sys.argv[:1] = []; runpy.run_path(sys.argv[0], run_name='__main__')"
 NINE = {"send", "recv", "all_reduce", "scatter", "gather", "broadcast", "reduce", "all_gather", "reduce_scatter"}
 SMALL = ("--sizes", "1K,64K", "--seconds", "0.02")
@@ -27,12 +28,11 @@ SMALL = ("--sizes", "1K,64K", "--seconds", "0.02")
 
 def torchrun(*arguments: str, ranks: int, code: int = 0) -> tuple[dict[str, list[dict[str, Any]]], str]:
     """Run the check, and return the printed facts by kind, and the whole output."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [*TORCHRUN, "--nproc-per-node", str(ranks), *arguments]
-    process = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
-    output = process.stdout + process.stderr
-    assert (process.returncode != 0) == (code != 0), output
-    return parse_facts(process.stdout), output
+    options = ("--standalone", "--nproc-per-node", str(ranks), *FORK)
+    program = Program(TORCHRUN, *options, *arguments, GLOO_SOCKET_IFNAME="lo")
+    output = program.communicate(timeout=120)
+    assert (program.returncode != 0) == (code != 0), output
+    return parse_facts(output), output
 
 
 def parse_facts(text: str) -> dict[str, list[dict[str, Any]]]:
@@ -67,7 +67,7 @@ def check_bandwidth(facts, ranks):
 
 @pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.long), 4])  # other tests here have two ranks
 def test_nine_collectives_are_correct(ranks: int):
-    facts, output = torchrun(*FORK, str(FILE), *SMALL, "--output", "json", ranks=ranks)
+    facts, output = torchrun(str(FILE), *SMALL, "--output", "json", ranks=ranks)
     assert {row["op"] for row in facts["summary"]} == NINE
     assert {row["bytes"] for row in facts["summary"]} == {1024, 65536}
     assert not any(row["wrong"] for row in facts["summary"])
@@ -91,7 +91,7 @@ def test_nine_collectives_are_correct(ranks: int):
     ],
 )
 def test_wrong_result_or_contribution_is_detected(fault, operation, ranks_wrong, broken):
-    facts, output = torchrun(*FORK, str(DOUBLE), fault, "1", *SMALL, "--output", "json", ranks=2, code=1)
+    facts, output = torchrun(str(DOUBLE), fault, "1", *SMALL, "--output", "json", ranks=2, code=1)
     for row in facts["summary"]:
         assert row["wrong"] == (ranks_wrong if row["op"] == operation else []), row
     assert facts["done"][0]["wrong"] is True
@@ -103,13 +103,13 @@ def test_wrong_result_or_contribution_is_detected(fault, operation, ranks_wrong,
 
 def test_rank_that_never_joins_is_reported_at_the_deadline():
     """The deadline counts from the start of the check, so a busy machine must reach `reduce` before it."""
-    facts, _ = torchrun(*FORK, str(DOUBLE), "hang", "1", *SMALL, "--deadline", "12", "--output", "json", ranks=2, code=3)
+    facts, _ = torchrun(str(DOUBLE), "hang", "1", *SMALL, "--deadline", "12", "--output", "json", ranks=2, code=3)
     assert {(late["doing"], late["seconds"]) for late in facts["late"]} == {("reduce", 12.0)}
 
 
 @pytest.mark.long
 def test_unsupported_operation_is_reported_and_skipped():
-    facts, _ = torchrun(*FORK, str(DOUBLE), "old-torch", "all", *SMALL, "--output", "json", ranks=2)
+    facts, _ = torchrun(str(DOUBLE), "old-torch", "all", *SMALL, "--output", "json", ranks=2)
     assert {row["op"] for row in facts["summary"]} == NINE - {"reduce_scatter"}
     table = "\n".join(fact["line"] for fact in facts["table"])
     assert "reduce_scatter: not supported: ProcessGroupGloo does not support reduce_scatter" in table
