@@ -205,6 +205,25 @@ def source_line(number):
     return inspect.getsource(train).splitlines()[number - 1]
 
 
+def test_user_error_is_one_message(job, tiny, tmp_path):
+    job_run = job(tiny | {"data": "/nowhere/text", "checkpoint_dir": str(tmp_path / "c")}, tmp_path / "logs")
+    assert job_run.wait() == [1, 1]
+    output = job_run.tail()
+    assert output.count("error: no data at `/nowhere/text`\n  --> data\nhint: ") == 1
+    assert output.count("  traceback : error: no data at `/nowhere/text`\n    --> data\n  hint: ") == 1  # torchrun's root cause
+    assert "kfjob/trainer/run.py" not in output
+    assert "SIGABRT" not in output
+    assert output.count("Outcome failed") == 1
+    assert json.loads((tmp_path / "c" / "outcome.json").read_text()) == {
+        "outcome": "failed",
+        "step": None,
+        "loss": None,
+        "checkpoint": None,
+        "reason": "no data at `/nowhere/text`",
+        "permanent": True,
+    }
+
+
 @pytest.mark.usefixtures("in_process")
 def test_run_without_torchrun(tiny, tmp_path, capsys):
     spec = TrainSpec(**tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path), "max_steps": 2})
