@@ -240,7 +240,7 @@ def test_all_shows_the_ranks_of_every_pod_in_every_round(fake, kfjob):
     assert kfjob("master", "train", "--all") == 0
     table = [line.split() for line in kfjob.out.splitlines()[:3]]
     assert table == [
-        ["POD", "NODE", "STATE", "11:06:45", "11:08:20"],
+        ["POD", "NODE", "STATUS", "11:06:45", "11:08:20"],
         ["*", "train-worker-0", "node-0", "Running", "1", "(1)", "0", "(0)"],
         ["train-worker-1", "node-1", "Running", "0", "(0)", "1", "(1)"],
     ]
