@@ -20,14 +20,15 @@ ROOT = Path(__file__).parents[1]
 ROUNDS = 3
 WORK = r"""
 import json, sys, time
-try:
+from importlib.util import find_spec
+if find_spec("kfjob.joblog"):
     from kfjob.joblog.events import LogLine
     from kfjob.joblog.observe_config import ObserveConfig
     from kfjob.joblog.prefilter import Prefilter
     from kfjob.joblog.view.job_view import JobView
     from kfjob.joblog.view.reduction import reduce_all
     make = lambda: Prefilter(ObserveConfig()).select
-except ImportError:  # the baseline
+else:  # the baseline
     from kfjob.events import LogLine
     from kfjob.observe.config import ObserveConfig
     from kfjob.observe.prefilter import Sieve

@@ -25,23 +25,24 @@ from typing import IO, Any, TextIO
 
 ROOT = Path(__file__).resolve().parents[1]
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
-START = ("PYTHON", "LC_", "LANG", "LD_")
+STARTUP_VARIABLES = ("PYTHON", "LC_", "LANG", "LD_")
 """Beginnings of the names of variables that a program reads when it starts."""
 
 
 def run_kfjob(
     argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None, timeout: float, setup: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run `kfjob` with these arguments, as `subprocess.run` with `capture_output` and `text`; `setup` is code that runs before.
+    """Run `kfjob` with these arguments, as `subprocess.run` with `capture_output` and `text`; `setup` is code that runs before:
+    it changes attributes of modules, and no name that another module has imported.
 
     Raises:
         subprocess.TimeoutExpired: it has not ended; it is killed.
     """
     words = [KFJOB, *argv]
-    if any(name.startswith(START) and env.get(name) != os.environ.get(name) for name in {*env, *os.environ}):
+    if any(name.startswith(STARTUP_VARIABLES) and env.get(name) != os.environ.get(name) for name in {*env, *os.environ}):
         words = [*make_command(setup), *argv]
         return subprocess.run(words, env=env, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
-    pipes = [os.pipe() for _ in range(3)]  # stdout, stderr, and what the server says: the process id, then the exit code
+    pipes = [os.pipe() for _ in range(3)]  # stdout, stderr, and the server's report: the process id, then the exit code
     stdin = os.open(os.devnull, os.O_RDONLY)
     try:
         request = {"argv": words, "env": dict(env), "cwd": str(cwd or Path.cwd()), "setup": setup}
@@ -49,8 +50,10 @@ def run_kfjob(
     finally:
         for descriptor in (stdin, *(writing for _, writing in pipes)):
             os.close(descriptor)
-    stdout, stderr, said = _read_all([reading for reading, _ in pipes], words, timeout)
-    return subprocess.CompletedProcess(words, int(said.split()[1]), _decode(stdout), _decode(stderr))
+    stdout, stderr, report = _read_all([reading for reading, _ in pipes], words, timeout)
+    if len(ends := report.split()) < 2:
+        raise RuntimeError(f"the server of commands has ended: {_decode(stderr)}")
+    return subprocess.CompletedProcess(words, int(ends[1]), _decode(stdout), _decode(stderr))
 
 
 def make_command(setup: str = "") -> list[str]:
@@ -68,9 +71,9 @@ def _read_all(descriptors: Sequence[int], words: list[str], timeout: float) -> l
             while selector.get_map():
                 ready = selector.select(deadline - time.monotonic())
                 if not ready and time.monotonic() >= deadline:
-                    stdout, stderr, said = output.values()
-                    if said:
-                        os.kill(int(said.split()[0]), signal.SIGKILL)
+                    stdout, stderr, report = output.values()
+                    if report:
+                        os.kill(int(report.split()[0]), signal.SIGKILL)
                     raise subprocess.TimeoutExpired(words, timeout, stdout, stderr)
                 for key, _ in ready:
                     data = os.read(key.fd, 1 << 16)
@@ -145,16 +148,16 @@ def _reopen(stream: TextIO) -> IO[Any]:
 
 def _run_command(request: dict[str, Any], descriptors: list[int]) -> None:
     """Run the command in a child, and say how it ends."""
-    *streams, said = descriptors
+    *streams, report = descriptors
     if process := os.fork():
         for descriptor in streams:
             os.close(descriptor)
         with suppress(BrokenPipeError):  # after a timeout
-            os.write(said, f"{process} ".encode())
+            os.write(report, f"{process} ".encode())
             _, status = os.waitpid(process, 0)
-            os.write(said, str(os.waitstatus_to_exitcode(status)).encode())
+            os.write(report, str(os.waitstatus_to_exitcode(status)).encode())
         os._exit(0)
-    os.close(said)
+    os.close(report)
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)

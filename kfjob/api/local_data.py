@@ -90,7 +90,7 @@ def _find_model_problems(model: str, plan: JobPlan) -> Iterator[Problem]:
 
 def _explain_missing(field: str, value: str, path: Path) -> Iterator[Problem]:
     """Yield the problem of a path that does not exist, unless it can be a name on the hub."""
-    if field == "train.data" and find_similar(value, [SYNTHETIC], least=_SIMILAR):
+    if field == "train.data" and find_similar(value, [SYNTHETIC], cutoff=_SIMILAR):
         yield Problem(title=f"there is no data `{value}`", path=field, hint=f"did you mean `{SYNTHETIC}`?")
     elif not can_be_repository(value):
         kind = "tokenizer" if field == "train.tokenizer" else "data"

@@ -75,8 +75,8 @@ def describe_impossible(character: str) -> str:
     return "the character NUL" if character == "\0" else "half of a surrogate pair"
 
 
-def find_similar(word: str, names: Iterable[str], *, least: float = 0.6) -> str | None:
-    """Return the name that is most like a misspelt word; None if none is. `least`: the share of equal letters, from 0 to 1."""
+def find_similar(word: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """Return the name that is most like a misspelt word; None if none is. `cutoff` is that of `difflib`."""
     from difflib import get_close_matches  # a command without a mistake needs none
 
-    return next(iter(get_close_matches(word, list(names), n=1, cutoff=least)), None)
+    return next(iter(get_close_matches(word, list(names), n=1, cutoff=cutoff)), None)

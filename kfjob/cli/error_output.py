@@ -112,10 +112,9 @@ def _explain_usage_error(err: click.ClickException) -> tuple[str, str | None]:
 def _explain_unknown_option(err: click.NoSuchOption, ctx: click.Context, usage: str) -> tuple[str, str]:
     """Return the message about an option that the command does not have, and a hint at what is meant."""
     title = f"unknown option `{err.option_name}`"
-    names = err.possibilities or ()
-    if similar := next((name for name in names if name.startswith(err.option_name)), None) or find_similar(
-        err.option_name, names, least=SIMILAR
-    ):
+    if names := [name for param in ctx.command.params for name in param.opts if name.startswith(err.option_name)]:
+        return f"{title}; did you mean {_join_choices(names)}?", usage
+    if similar := find_similar(err.option_name, err.possibilities or (), cutoff=SIMILAR):
         return f"{title}; did you mean `{similar}`?", usage
     arguments = {param.name for param in ctx.command.params if isinstance(param, click.Argument)}
     if err.option_name.lstrip("-") in arguments:
@@ -124,6 +123,10 @@ def _explain_unknown_option(err: click.NoSuchOption, ctx: click.Context, usage: 
         return title, "`--save -` prints the spec, and `kfjob submit SPEC --dry-run=client` what a submit would create"
     if field := _find_field(err.option_name, ctx):
         return title, f"`--set {field}=VALUE` sets this field of the spec"
-    if names:
-        title += f"; did you mean {' or '.join(f'`{name}`' for name in names)}?"
+    if err.possibilities:
+        title += f"; did you mean {_join_choices(err.possibilities)}?"
     return title, usage
+
+
+def _join_choices(names: Sequence[str]) -> str:
+    return " or ".join(f"`{name}`" for name in names)

@@ -34,6 +34,13 @@ EVENTS_SECONDS = 60.0
 """Time after which no further page of events is requested."""
 
 
+_ENDS = frozenset({"Killing", "Evicted", "Preempted", "Preempting"})
+"""Reasons of events about the end of a pod.
+
+Times are whole seconds. In the second in which a job is created, only a pod of the job before it can end.
+"""
+
+
 class EventSelector(Struct, frozen=True, kw_only=True):
     """Selects the events of one job."""
 
@@ -59,9 +66,8 @@ class EventSelector(Struct, frozen=True, kw_only=True):
             return bool(about.get("uid") == self.uid)
         if kind == "PersistentVolumeClaim" and name in self.claims:
             return True  # a claim is older than the job
-        is_end = event.get("reason") == "Killing"  # in the second of the job's creation only pods of the job before it end
-        first = self.created + SECOND if is_end else self.created
-        if (_last_time(event) or first) < first:
+        earliest = self.created + SECOND if event.get("reason") in _ENDS else self.created
+        if (_last_time(event) or earliest) < earliest:
             return False
         if kind in self.kind.named_after_job and name == self.name:
             return True

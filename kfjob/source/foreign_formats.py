@@ -62,7 +62,7 @@ def explain_syntax(err: SpecError, file: str | None) -> SpecError:
 
 def find_foreign_fields(data: JsonMapping, fields: Collection[str], file: str | None) -> Problem | None:
     """Return the problem of a mapping of which no key is a field of a job spec, or is written like one."""
-    if not data or any(key in fields or find_similar(str(key), fields, least=_SIMILAR) for key in data):
+    if not data or any(key in fields or find_similar(str(key), fields, cutoff=_SIMILAR) for key in data):
         return None
     detail = f"its keys are {join_names(str(key) for key in data)}"
     return Problem(title="this is not a job spec: it has none of its fields", file=file, detail=detail, hint=describe_spec())

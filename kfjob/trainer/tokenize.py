@@ -95,7 +95,7 @@ def _tokenize_in_parallel(tasks: list[Task], workers: int) -> None:
         try:
             for part in as_completed(parts):
                 part.result()
-        except BrokenProcessPool as error:  # the pool ends the other parts; Python 3.11 cannot have them cancelled too
+        except BrokenProcessPool as error:  # the pool ends the other parts: Python 3.11 breaks if they are also cancelled
             raise KfjobError(
                 f"one of {workers} processes was killed",
                 cause="most often the machine has no memory left; long documents take 170 times their size",

@@ -77,7 +77,7 @@ def test_follower_reads_every_line_through_a_restart_of_the_kubelet(space: Space
         os.kill(int(subprocess.check_output(["pgrep", "-P", str(pid)])), signal.SIGKILL)
         newest = len(followed.read_text().splitlines())
         script("node", "add", node)
-        until(lambda: len(followed.read_text().splitlines()) > newest + 40)  # of another stream
+        until(lambda: len(followed.read_text().splitlines()) > newest + 40)  # the new stream has begun
         follower.send_signal(signal.SIGINT)
         follower.wait(20)
         steps = [int(step) for step in re.findall(r"^step (\d+) ", followed.read_text(), re.MULTILINE)]
@@ -138,7 +138,7 @@ def test_lost_node_does_not_hide_the_other_pods(space: Space, name: str, node: s
             log = threads.submit(kfjob, "logs", name, "--pod", pod, code=3)
             assert all(threads.map(lambda command: kfjob(command, name), ("status", "master", "diagnose", "history")))
         assert f"the log of pod `{pod}` cannot be read: its node does not answer" in log.result()
-        kfjob("stop", name, "--force")  # nobody deletes the node, and Kubernetes keeps its pod
+        kfjob("stop", name, "--force")  # without it Kubernetes keeps the pod until the node is deleted
         script("kubectl", "delete", "node", node)
         folders = (tmp_path / "state/archive" / space.name / name).glob("*/*-worker-*")
         assert [path.name for path in folders] == [next(one for one in (f"{name}-worker-0", f"{name}-worker-1") if one != pod)]

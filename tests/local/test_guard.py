@@ -204,7 +204,7 @@ def test_relaunch_continues_a_run_that_began_from_scratch(machine: Machine, tmp_
 
     def wait_for_resume(after: str) -> str:
         """Wait until another launch than `after` says where it begins, and return the checkpoint."""
-        wait_until(lambda: has_begun(after), patience=240)  # a start of `kfjob status` after the other would take a core
+        wait_until(lambda: has_begun(after), patience=240)  # `kfjob status` again and again would take a core
         wait_until(lambda: job.read().get("launch", after) != after and (job.read().get("resume") or {}).get("name"))
         name: str = job.read()["resume"]["name"]
         return name

@@ -315,8 +315,11 @@ def in_process(monkeypatch):
     """Restores the signal handlers and the process group after a run in the test's own process."""
     import torch.distributed as dist
 
-    monkeypatch.setattr(gc, "unfreeze", lambda: None)  # the tests stay exempt from garbage collection: tests/conftest.py
-
+    for name in (
+        "freeze",
+        "unfreeze",
+    ):  # the tests stay exempt from garbage collection (tests/conftest.py), and the run does not
+        monkeypatch.setattr(gc, name, lambda: None)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in handlers.items():

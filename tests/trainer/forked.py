@@ -18,11 +18,23 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["pytest", "tests.trainer.preloaded"])
 
 
-def start(function: Callable[..., None], *arguments: Any, output: Connection | Path, **variables: str) -> ForkServerProcess:
-    """Call a function in a new process; `output` gets its stdout and stderr, `variables` are added to the environment."""
-    if isinstance(output, Path):
-        output.write_bytes(b"")  # it exists from now on
-    process = SERVER.Process(target=_call, args=(output, {**os.environ, **variables}, function, arguments))
+def start(
+    function: Callable[..., None],
+    *arguments: Any,
+    output: Connection | Path,
+    errors: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    **variables: str,
+) -> ForkServerProcess:
+    """Call a function in a new process, which adds `variables` to the environment `env`; None: that of this process.
+
+    `output` gets its stdout; `errors` its stderr; None: `output` gets both.
+    """
+    for file in (output, errors):
+        if isinstance(file, Path):
+            file.write_bytes(b"")  # it exists from now on
+    environment = {**(os.environ if env is None else env), **variables}
+    process = SERVER.Process(target=_call, args=(output, errors, environment, function, arguments))
     process.start()
     return process
 
@@ -30,9 +42,11 @@ def start(function: Callable[..., None], *arguments: Any, output: Connection | P
 class Program:
     """Python code in a new process, as `python -c CODE ARGUMENTS`; `stdout` is its output."""
 
-    def __init__(self, code: str, *arguments: str, **variables: str) -> None:
+    def __init__(
+        self, code: str, *arguments: str, errors: Path | None = None, env: Mapping[str, str] | None = None, **variables: str
+    ) -> None:
         reader, writer = SERVER.Pipe(duplex=False)
-        self._process = start(run_code, code, arguments, output=writer, **variables)
+        self._process = start(run_code, code, arguments, output=writer, errors=errors, env=env, **variables)
         writer.close()
         self.stdout = os.fdopen(os.dup(reader.fileno()), encoding="utf-8")
         reader.close()
@@ -83,15 +97,25 @@ def run_code(code: str, arguments: Sequence[str]) -> None:
 
 
 def _call(
-    output: Connection | Path, environment: Mapping[str, str], function: Callable[..., None], arguments: tuple[Any, ...]
+    output: Connection | Path,
+    errors: Path | None,
+    environment: Mapping[str, str],
+    function: Callable[..., None],
+    arguments: tuple[Any, ...],
 ) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    descriptor = os.open(output, os.O_WRONLY | os.O_APPEND) if isinstance(output, Path) else output.fileno()
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    if isinstance(output, Path):
+    _redirect(output, 1)
+    os.dup2(1, 2)
+    if errors:
+        _redirect(errors, 2)
+    function(*arguments)
+
+
+def _redirect(target: Connection | Path, number: int) -> None:
+    descriptor = os.open(target, os.O_WRONLY | os.O_APPEND) if isinstance(target, Path) else target.fileno()
+    os.dup2(descriptor, number)
+    if isinstance(target, Path):
         os.close(descriptor)
     else:
-        output.close()
-    function(*arguments)
+        target.close()

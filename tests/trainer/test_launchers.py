@@ -51,11 +51,10 @@ def local_command(launcher, port, **train):
     return [sys.executable if argv[0] == "python3" else str(BIN / argv[0]), *argv[1:]]
 
 
-def environment(port):
-    """Return the environment of a pod; torch's launchers read the PET_* variables."""
+def environment():
+    """Return the environment of a pod."""
     inherited = {name: value for name, value in os.environ.items() if not LAUNCHER_VARIABLE.fullmatch(name)}
-    launcher = {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(port)}
-    return inherited | launcher | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu"}
+    return inherited | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu"}
 
 
 @pytest.fixture
@@ -72,7 +71,7 @@ def reference(workers):
 def test_deepspeed_launcher_gives_the_same_losses(port, reference, tmp_path):
     metrics_file = tmp_path / "metrics.jsonl"
     argv = local_command("deepspeed", port, metrics_file=str(metrics_file))
-    process = subprocess.run(argv, env=environment(port), capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    process = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
     assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
     assert "strategy ddp, world size 2, global batch 8 samples" in process.stdout
     losses = [json.loads(line)["loss"] for line in metrics_file.read_text().splitlines()]
@@ -85,8 +84,7 @@ def test_spawned_ranks_have_the_same_losses_and_a_signal_stops_them_together(por
     endless = {"max_steps": 10**6, "checkpoint_dir": str(folder), "checkpoint_every": 0, "metrics_file": str(metrics_file)}
     _, module, name, *arguments = local_command("python", port, **endless)
     assert (module, name) == ("-m", "kfjob.trainer")
-    variables = {name: value for name, value in environment(port).items() if os.environ.get(name) != value}
-    process = Program(RUN_MODULE, name, *arguments, **variables)
+    process = Program(RUN_MODULE, name, *arguments, env=environment())
     try:
         assert any("] Batch 3 Loss" in line for line in process.stdout)
         process.send_signal(signal.SIGTERM)

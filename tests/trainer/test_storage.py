@@ -396,11 +396,11 @@ def test_full_disk(tiny, tmp_path, on_save_error):
     folder.mkdir()
     spec = tiny | {"strategy": "none", "max_steps": 3, "checkpoint_every": 1, "checkpoint_dir": str(folder / "c")}
     spec |= {"on_save_error": on_save_error}
-    program = Program(ON_A_SMALL_DISK, str(folder), *to_argv(TrainSpec(**spec)))
-    output = program.communicate(timeout=120)
-    assert program.returncode == 1, output
-    assert f"error: no space left in `{folder}/c`\n  --> checkpoint_dir\n  cause: " in output
-    assert "hint: delete files there, or use a larger volume" in output
+    program = Program(ON_A_SMALL_DISK, str(folder), *to_argv(TrainSpec(**spec)), errors=tmp_path / "errors")
+    output, errors = program.communicate(timeout=120), (tmp_path / "errors").read_text()
+    assert program.returncode == 1, output + errors
+    assert f"error: no space left in `{folder}/c`\n  --> checkpoint_dir\n  cause: " in errors
+    assert "hint: delete files there, or use a larger volume" in errors
     assert "] Checkpoint step-000001 in " in output
     assert re.search(rf"Outcome failed step 3 loss \d\.\d{{5}} checkpoint {folder}/c/step-000001 reason ", output)
     lines = output.splitlines()

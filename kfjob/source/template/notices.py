@@ -147,7 +147,7 @@ def _group(members: Sequence[_Member], find_key: Callable[[_Member], _Key]) -> d
 
 def suggest(name: str, names: Collection[str]) -> str:
     """Return the end of a message about a name without a value, if a similar one has a value."""
-    similar = find_similar(name, names, least=_SIMILAR)
+    similar = find_similar(name, names, cutoff=_SIMILAR)
     return f"; did you mean `${similar}`?" if similar else ""
 
 

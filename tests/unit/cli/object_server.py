@@ -75,9 +75,9 @@ class ObjectServer:
 
 def _find_problem(request: Request) -> str:
     """Return why the operator's webhook refuses the object; "" if it does not."""
-    replicas = (
-        (request.body or {}).get("spec", {}).get("pytorchReplicaSpecs", {}).values() if request.method != "DELETE" else ()
-    )
+    if request.method == "DELETE":
+        return ""
+    replicas = (request.body or {}).get("spec", {}).get("pytorchReplicaSpecs", {}).values()
     return "replicas must not be negative" if any((replica.get("replicas") or 0) < 0 for replica in replicas) else ""
 
 

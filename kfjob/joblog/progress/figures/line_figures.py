@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kfjob.joblog.lines.line_text import to_count
 from kfjob.joblog.lines.meanings import (
     Meaning,
     Phase,
@@ -50,7 +51,7 @@ from kfjob.joblog.lines.vocabulary import (
 )
 from kfjob.joblog.progress.figures import tables
 from kfjob.joblog.progress.figures.line_parser import LineParser, NamedNumber
-from kfjob.joblog.progress.figures.tokens import Cursor, Number, fold_width, mask_numbers, split_tokens
+from kfjob.joblog.progress.figures.tokens import Cursor, Number, fold_width, hide_numbers, split_tokens
 
 MAX_OTHER_LOSSES = 4
 """Losses of a line that the general reader keeps besides the first one."""
@@ -147,7 +148,7 @@ class NamedFigure(NamedTuple):
     place: int  # of the value in the line
 
 
-class Layout(NamedTuple):
+class LineShape(NamedTuple):
     """What lines that differ only in their numbers have in common: the names of the numbers, and their places."""
 
     phase: Phase
@@ -156,47 +157,49 @@ class Layout(NamedTuple):
     spare: tuple[tuple[Number, Number | None], ...]
     words: tuple[str, ...]
     percent: Number | None
-    first: Number | None
+    leading_number: Number | None
     """The number before a colon at the beginning: a counter, or the rank."""
 
 
-LAYOUTS = 8192
-"""Layouts of lines that are remembered."""
+MAX_CACHED_SHAPES = 8192
+"""LineShapes of lines that are remembered."""
 
 
 def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NONE) -> Figures:
     """Return the figures in a line without prefixes."""
     text = fold_width(text)
     try:
-        return _read_figures(_read_layout(mask_numbers(text)), text, rank, phase)
+        return _read_figures(_find_shape(hide_numbers(text)), text, rank, phase)
     except OverflowError:  # a number that is too large is none
-        return _read_figures(_parse_layout(text), text, rank, phase)
+        return _read_figures(_parse_shape(text), text, rank, phase)
 
 
-def _parse_layout(text: str) -> Layout:
-    """Return the layout of a line. It depends on no digit of a number."""
+def _parse_shape(text: str) -> LineShape:
+    """Return the shape of a line, which does not depend on the digits of a number, unless it is too large."""
     parser = LineParser(Cursor(split_tokens(text)))
     parser.run()
     words, phase = tuple(parser.free[:_MAX_WORDS]), _find_line_phase(parser, text)
-    return Layout(phase, tuple(parser.named), tuple(parser.slots), tuple(parser.spare), words, parser.percent, parser.index)
+    return LineShape(
+        phase, tuple(parser.named), tuple(parser.slots), tuple(parser.spare), words, parser.percent, parser.leading_number
+    )
 
 
-_read_layout = lru_cache(maxsize=LAYOUTS)(_parse_layout)
+_find_shape = lru_cache(maxsize=MAX_CACHED_SHAPES)(_parse_shape)
 
 
-def _read_figures(layout: Layout, text: str, rank: int | None, phase: Phase) -> Figures:
-    """Return the figures of a line with this layout."""
-    phase = phase or layout.phase
+def _read_figures(shape: LineShape, text: str, rank: int | None, phase: Phase) -> Figures:
+    """Return the figures of a line with this shape."""
+    phase = phase or shape.phase
     builder = _Builder(phase, text)
-    for words, number, whole, total, unit, _ in layout.named:
+    for words, number, whole, total, unit, _ in shape.named:
         builder.add(NamedFigure(words, number.read(text), whole, total and total.read(text), unit, number.start))
-    builder.add_slots(_read_pairs(layout.slots, text))
+    builder.add_slots(_read_pairs(shape.slots, text))
     builder.drop_letter()
-    builder.add_spare(_read_pairs(layout.spare, text))
-    if rank is None and layout.first is not None and builder.has_step_name:
-        rank = int(layout.first.read(text))
-    percent = layout.percent and layout.percent.read(text)
-    figures = Figures(phase=phase, counters=tuple(builder.counters), percent=percent, words=layout.words, rank=rank)
+    builder.add_spare(_read_pairs(shape.spare, text))
+    if rank is None and shape.leading_number is not None and builder.has_step_name:
+        rank = to_count(shape.leading_number.read(text))
+    percent = shape.percent and shape.percent.read(text)
+    figures = Figures(phase=phase, counters=tuple(builder.counters), percent=percent, words=shape.words, rank=rank)
     return replace(figures, **(builder.values if rank is None else builder.values | {"rank": rank}))
 
 
@@ -292,7 +295,7 @@ class _Builder:
         elif figure.whole and not figure.unit and figure.total is None:
             if meaning.quantity is Quantity.TOTAL:
                 self._add_spare_name(figure)  # unless it grows, it is the total
-            value = int(figure.value) if meaning.quantity is Quantity.RANK else figure.value
+            value = to_count(figure.value) if meaning.quantity is Quantity.RANK else figure.value
             self.values.setdefault(str(meaning.quantity), value)
 
     def _find_sum(self, figure: NamedFigure) -> Meaning | None:

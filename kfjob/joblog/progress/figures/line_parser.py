@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -61,7 +62,7 @@ class LineParser(Struct):
     last_words: tuple[str, ...] = ()
     percent: Number | None = None
     key: tuple[str, ...] = ()  # the name of the next `value`
-    index: Number | None = None  # the number before a colon at the beginning: a counter, or the rank, as srun prints it
+    leading_number: Number | None = None  # before a colon at the beginning: a counter, or the rank, as srun prints it
 
     def run(self) -> None:
         """Read the line."""
@@ -250,7 +251,7 @@ class LineParser(Struct):
         elif whole and is_counter(place, self.cursor):
             self.slots.append((number, None))
             if place == FIRST and self.cursor.next_is(":"):
-                self.index = number
+                self.leading_number = number
         elif not unit and (name := find_name_after(self.cursor, whole=whole)):
             self._append(name, number, whole=whole)
         elif not self._continues_value(place, number, whole=whole, unit=unit) and whole and not unit:
@@ -291,4 +292,4 @@ class LineParser(Struct):
 
 def _is_multiple(text: str, factor: float) -> bool:
     """Return whether the suffix makes the number a whole one: `1.25K`, and not `1.2345K`."""
-    return factor > 1 and 10.0 ** len(text.partition(".")[2]) <= factor
+    return factor > 1 and len(text.partition(".")[2]) <= round(math.log10(factor))

@@ -85,7 +85,7 @@ def fold_width(text: str) -> str:
     return text if text.isascii() else text.translate(_FULL_WIDTH)
 
 
-def mask_numbers(text: str) -> str:
+def hide_numbers(text: str) -> str:
     """Return the line with ones in place of the digits of its numbers: lines that differ only in their numbers become equal."""
     masked = mask_digits(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
     for match in _FIXED_DIGITS.finditer(text):

@@ -46,8 +46,8 @@ from kfjob.joblog.progress.reading import FormatName, Line, LineReading, Reading
 def read_progress(text: str, number: int, time: int | None, formats: ProgressReader, general: ReaderState) -> Transition:
     """Return the reader after one line, and the readings in it."""
     if reading := formats.read(text):
-        state = (find_newest_state(text, formats.read) if "\r" in text else None) or text
-        line = Line(text=state.strip(), number=number, time=time)
+        state = find_newest_state(text, formats.read) if "\r" in text else text
+        line = Line(text=(state or text).strip(), number=number, time=time)
         return general, (LineReading(reading=reading, line=line),)
     if not formats.general:
         return general, ()

@@ -1,4 +1,4 @@
-"""The layout of a line: lines that differ only in their numbers are parsed once, and have the figures of a line read alone."""
+"""The shape of a line: lines that differ only in their numbers are parsed once, and have the figures of a line read alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from kfjob.joblog.lines.prefixes import clean_line
 from kfjob.joblog.progress.figures import line_figures
 from kfjob.joblog.progress.figures.line_figures import read_content
-from kfjob.joblog.progress.figures.tokens import mask_numbers
+from kfjob.joblog.progress.figures.tokens import hide_numbers
 from tests.unit.joblog.general_formats import FORMATS
 from tests.unit.joblog.general_programs import PROGRAMS
 from tests.unit.joblog.general_sources import SOURCES
@@ -22,9 +22,20 @@ SPECIAL = (
     "step 20 | 3f2a | loss 2.5", "step 20 loss: -0.5", "loss_2=0.5 step=20", "step １，２３４ loss 2.5",
 )  # fmt: skip
 """Lines whose digits say more than a value, or whose values are special."""
-LINES = sorted({line for line in chain(SPECIAL, *(lines for lines, _ in chain(*(
-    formats.values() for formats in (FORMATS, PROGRAMS, SOURCES)
-)))) if "\r" not in line})  # fmt: skip
+LONG = (
+    f"step 30 loss 1.{'1' * 400}K", f"{'9' * 306}K: step 20 loss 2.5", f"rank {'9' * 400} step 20 loss 2.5",
+    f"step {'9' * 309} loss 2.5", f"step 20 loss 1e{'9' * 400}",
+)  # fmt: skip
+"""Lines whose numbers are too large."""
+
+
+def collect_lines() -> list[str]:
+    """Return the lines above, and those of all formats that the tests know."""
+    formats = (lines for group in (FORMATS, PROGRAMS, SOURCES) for lines, _ in group.values())
+    return sorted(line for line in {*SPECIAL, *LONG, *chain.from_iterable(formats)} if "\r" not in line)
+
+
+LINES = collect_lines()
 
 
 def shift_digits(text: str, by: int) -> str:
@@ -35,16 +46,16 @@ def shift_digits(text: str, by: int) -> str:
 def test_lines_have_the_figures_that_they_have_alone():
     alone = {}
     for line in LINES:
-        line_figures._read_layout.cache_clear()
+        line_figures._find_shape.cache_clear()
         alone[line] = read_content(clean_line(line)[0])
-    line_figures._read_layout.cache_clear()
+    line_figures._find_shape.cache_clear()
     for line in LINES:
         for by in (1, 4, 5):
             read_content(clean_line(shift_digits(line, by))[0])
-    known = line_figures._read_layout.cache_info().misses
+    known = line_figures._find_shape.cache_info().misses
     differs = {line: figures for line, figures in alone.items() if repr(read_content(clean_line(line)[0])) != repr(figures)}
     assert not differs
-    assert line_figures._read_layout.cache_info().misses - known < len(LINES) / 3  # those with digits in their words
+    assert line_figures._find_shape.cache_info().misses - known < len(LINES) / 3  # those with digits in their words
 
 
 @pytest.mark.parametrize(
@@ -55,8 +66,8 @@ def test_lines_have_the_figures_that_they_have_alone():
         ("epoch3 loss 10,5", "epoch3 loss 20,7"),
     ],
 )
-def test_lines_that_differ_in_their_numbers_have_one_layout(first: str, second: str):
-    assert mask_numbers(first) == mask_numbers(second)
+def test_lines_that_differ_in_their_numbers_have_one_shape(first: str, second: str):
+    assert hide_numbers(first) == hide_numbers(second)
 
 
 @pytest.mark.parametrize(
@@ -69,5 +80,5 @@ def test_lines_that_differ_in_their_numbers_have_one_layout(first: str, second: 
         ("loss 2.5", "loss 12.5"),
     ],
 )
-def test_other_words_zeros_and_lengths_are_other_layouts(first: str, second: str):
-    assert mask_numbers(first) != mask_numbers(second)
+def test_other_words_zeros_and_lengths_are_other_shapes(first: str, second: str):
+    assert hide_numbers(first) != hide_numbers(second)
