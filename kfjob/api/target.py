@@ -160,6 +160,10 @@ class Target(Struct, frozen=True, dict=True):
         """Return the error for a job that does not exist; its hint names the job with the most similar name."""
         if self.has_local_twin(job):
             return NotFound(err.title, cause=err.cause, hint=f"this machine has a job `{job}`: `--backend local` selects it")
+        if self.capabilities.runs_on_this_machine:
+            others = [other.namespace for other in self.backend.list(namespace=None) if other.name == job]
+            if others:
+                return NotFound(err.title, cause=err.cause, hint=f"it is in another namespace: add `-n {others[-1]}`")
         with suppress(Forbidden, Unreachable):
             names = self.list_names()
             if job in names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from itertools import islice
 from signal import Signals
 
 _MIN_FIXED, _MAX_FIXED = 0.1, 1e6
@@ -16,6 +17,8 @@ _MIN_DIGITS, _MAX_DECIMALS = 2, 20
 """Digits that a small number keeps at least, and decimals that it may have for that."""
 IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
 """A character that no environment variable, file or Kubernetes object can hold: NUL, or half of a surrogate pair."""
+_MAX_COMPARED = 1000
+"""Names that are compared with a misspelt one: 10,000 long ones would take 20 s."""
 NO_HOLDER = "no program, file or Kubernetes object can hold it"
 
 
@@ -79,4 +82,4 @@ def find_similar(word: str, names: Iterable[str], *, cutoff: float = 0.6) -> str
     """Return the name that is most like a misspelt word; None if none is. `cutoff` is that of `difflib`."""
     from difflib import get_close_matches  # a command without a mistake needs none
 
-    return next(iter(get_close_matches(word, list(names), n=1, cutoff=cutoff)), None)
+    return next(iter(get_close_matches(word, [*islice(names, _MAX_COMPARED)], n=1, cutoff=cutoff)), None)

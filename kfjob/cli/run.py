@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,7 @@ def run(
     rewrite_messages(name_options)
     target = find_target(settings, notify=notify)
     loaded = command.read(target, hide=hide_secrets, notify=notify)
+    rewrite_messages(partial(name_options, job=loaded.spec.name))
     if save:
         _save(save, loaded, with_code=code is not None)
         return 0

@@ -27,7 +27,7 @@ from kfjob.shell.commands import (
 )
 from kfjob.shell.syntax import OPERATORS, hides_failure
 
-_VARIABLE = re.compile(r"(?<![$\\])\$[A-Z_][A-Z0-9_]*")
+_VARIABLE = re.compile(r"(?<![$\\])\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 _REFERENCE = re.compile(r"(?<!\$)\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 _VALUE = r"[\d.:,]+"
 _SHOWN_LENGTH = 60
@@ -92,12 +92,15 @@ def shell_variable(job: Job) -> Iterator[Violation]:
     """Variables in the command are written as `$(NAME)`.
 
     A command runs without a shell, so `$NAME` reaches the program as text. Kubernetes and the local backend replace `$(NAME)`
-    by a variable of `env`, and `${NAME}` stands for a value of `--var` or `--env`.
+    by a variable of `env`. In a spec `${NAME}` stands for a value of `--var` or `--env`, and `$${NAME}` for the text `${NAME}`.
     """
-    names = dict.fromkeys(match[0] for word in _list_plain_words(job) for match in _VARIABLE.finditer(word))
-    for name in list(names)[:1]:
-        hint = f'write `$({name[1:]})` for a variable of `env`, or start a shell: `command: ["bash", "-c", …]`'
-        yield Violation(path=job.program_field, message=f"the program gets `{name}` as text: no shell replaces it", hint=hint)
+    if match := next((match for word in _list_plain_words(job) for match in _VARIABLE.finditer(word)), None):
+        hint = f'write `$({match[1] or match[2]})` for a variable of `env`, or start a shell: `command: ["bash", "-c", …]`'
+        if match[2] and not job.is_user_manifest:
+            hint = f"write `{match[0]}` with one `$` for a value of `--var` or `--env`; {hint}"
+        yield Violation(
+            path=job.program_field, message=f"the program gets `{match[0]}` as text: no shell replaces it", hint=hint
+        )
 
 
 @rule("unknown-variable", "warning", local=True)

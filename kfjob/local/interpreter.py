@@ -103,7 +103,7 @@ def _make_missing(name: str, folder: str) -> Refused:
         return Refused(
             f"program `{name}` is not on this machine",
             cause="it is neither on PATH nor beside kfjob's Python" if "/" not in name else None,
-            hint="install it, or run with `--backend kubernetes`",
+            hint=f"install it, or name the environment that has it ({_CHOICE}), or run with `--backend kubernetes`",
         )
     can_execute = os.access(file, os.X_OK)
     hint = f"write `./{name}`" if can_execute else f"run `chmod +x {name}`"

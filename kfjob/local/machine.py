@@ -78,7 +78,7 @@ def check_script(argv: Sequence[str], *, folder: str, mounts: Mapping[str, str])
     raise Refused(
         f"script `{script}` does not exist",
         cause=None if Path(script).is_absolute() else f"the job would start in `{folder}`",
-        hint="check `command`: write an absolute path, or set `pod.working_dir` to the folder that the path is relative to",
+        hint="write an absolute path in the command, or set `pod.working_dir`: the path is relative to it",
     )
 
 

@@ -31,6 +31,10 @@ METADATA_FILE = ".metadata"
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 
 
+_MAX_PARTS = 1_000_000
+"""Parts of a value that is no tensor. A part that is held twice counts twice, so a list that holds itself has no end."""
+
+
 class _DataPlanner(DefaultLoadPlanner):
     """Loads values that are not tensors with `weights_only=True`."""
 
@@ -110,16 +114,17 @@ def _check_plain(value: Any) -> Any:
     """Return the value, if it consists of plain data only: an object's own attributes can decide how it is pickled again.
 
     Raises:
-        pickle.UnpicklingError: it holds another type, or an object with attributes.
+        pickle.UnpicklingError: it holds another type, an object with attributes, or too many parts, such as itself.
     """
-    parts, seen = [value], set[int]()
+    parts, count = [value], 0
     while parts:
-        part = parts.pop()
-        if type(part) in (dict, OrderedDict, list, tuple, set):
-            if id(part) in seen:  # a list can hold itself
-                continue
-            seen.add(id(part))
-            parts += [*part.keys(), *part.values()] if isinstance(part, dict) else part
+        part, count = parts.pop(), count + 1
+        if count > _MAX_PARTS:
+            raise pickle.UnpicklingError(f"a value with more than {_MAX_PARTS:,} parts")
+        if type(part) in (dict, OrderedDict):
+            parts += [*part.keys(), *part.values()]
+        elif type(part) in (list, tuple, set):
+            parts += part
         elif type(part) not in (*_SCALARS, torch.Tensor):
             raise pickle.UnpicklingError(f"a value of the type {type(part).__name__}")
         if getattr(part, "__dict__", None):

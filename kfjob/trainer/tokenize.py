@@ -102,7 +102,8 @@ def _tokenize_in_parallel(tasks: list[Task], workers: int) -> None:
                 hint=f"use fewer: `--workers {max(1, workers // 2)}`",
             ) from error
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for part in parts:
+                part.cancel()
             raise
 
 

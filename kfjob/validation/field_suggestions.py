@@ -20,6 +20,7 @@ _ALIASES: Mapping[str, str] = MappingProxyType(
         "nodes": "num_nodes nnodes replicas workers",
         "processes_per_node": "nproc_per_node ntasks_per_node",
         "command": "cmd entrypoint script",
+        "env": "environment environment_variables",
         "resources.gpus": "gpu gpus_per_node num_gpus nvidia_com_gpu",
         "rendezvous.backend": "rdzv_backend",
         "rendezvous.endpoint": "rdzv_endpoint",

@@ -235,14 +235,18 @@ def test_setting_with_attributes_is_refused(kind):
         load_setting(buffer)
 
 
-def test_setting_that_holds_itself_is_read_once():
+@pytest.mark.parametrize("kind", ["itself", "another list twice"])
+def test_setting_without_end_is_refused(kind):
     value: list[Any] = [1]
-    value.append(value)
+    if kind == "itself":
+        value.append(value)
+    else:
+        for _ in range(60):
+            value = [value, value]
     buffer = io.BytesIO()
     torch.save(value, buffer)
-    loaded = load_setting(buffer)
-    assert loaded[0] == 1
-    assert loaded[1] is loaded
+    with pytest.raises(pickle.UnpicklingError, match="more than 1,000,000 parts"):
+        load_setting(buffer)
 
 
 def load_setting(buffer: io.BytesIO) -> Any:

@@ -164,13 +164,18 @@ class JobCommand(Struct, frozen=True, kw_only=True):
             yield {"name": name, "mount_path": path, kind: source, **({"read_only": True} if mode == "ro" else {})}
 
 
-def name_options(text: str) -> str:
-    """Return a message about a spec in the words of `kfjob run`: its options, and `--set` for fields without one."""
+def name_options(text: str, *, job: str = "") -> str:
+    """Return a message about a spec in the words of `kfjob run`: its options, and `--set` for fields without one.
+
+    A field that has the name of the job stays as it is, because the message may mean the job.
+    """
     from kfjob.spec.job import JobSpec
 
     def rename(match: re.Match[str]) -> str:
         field, value = match[1], match[2]
         path = tuple(field.split("."))
+        if field == job and value is None:
+            return match[0]
         if (option := _ORIGINS.get(path)) and not value:
             return " or ".join(f"`{item}`" for item in option.split(", "))
         if option and "," not in option and not value.startswith(("[", "{")):

@@ -80,7 +80,8 @@ class TemplateSource(Struct, frozen=True):
         """
         if to_run and not find_target(settings, notify=notify).capabilities.has_api_server:
             title = "this needs a cluster, and jobs run on this machine"
-            raise UsageError(title, hint="use `--backend kubernetes`")
+            spec = "`kfjob render --template … | kfjob import pytorchjob -` makes a spec, which can run here"
+            raise UsageError(title, hint=f"use `--backend kubernetes`; {spec}")
         return _find_cluster(settings)
 
     def render(self, settings: Settings, *, notify: Notify) -> tuple[JsonObject, ...]:

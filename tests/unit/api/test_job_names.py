@@ -68,3 +68,10 @@ def test_job_whose_pods_are_gone_has_no_name(kfjob):
 def test_jobs_of_this_machine_have_no_name_for_kubectl(kfjob):
     assert kfjob("list", "-o", "name", "--backend", "local") == 2
     assert "which does not know the jobs of this machine" in kfjob.err
+
+
+def test_the_namespace_of_a_job_on_this_machine_is_named(kfjob, here, on_machine):
+    (here / "a.py").write_text("print(1)\n")
+    assert kfjob("run", "--backend", "local", "-d", "-n", "ml", "--name", "far", "--", "python", "a.py") == 0, kfjob.err
+    assert kfjob("status", "far", "--backend", "local") == 3
+    assert "hint: it is in another namespace: add `-n ml`" in kfjob.err

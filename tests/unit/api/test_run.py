@@ -228,6 +228,12 @@ def test_fields_in_messages_become_options(text: str, expected: str):
     assert name_options(text) == expected
 
 
+def test_the_name_of_a_job_is_no_field(kfjob, here, on_machine, gpus):
+    (here / "fit.py").write_text("print(1)\n")
+    assert kfjob("run", *LOCAL, "-d", "-n", "ml", "--name", "image", "--", "torchrun", "fit.py") == 0, kfjob.err
+    assert "submitted `image` (launch " in kfjob.err
+
+
 def test_an_option_with_a_typing_error_is_suggested_before_a_field(kfjob, gpus):
     assert kfjob("run", "--node", "2", "--", "torchrun", "fit.py") == 2
     assert "error: unknown option `--node`; did you mean `--nodes`?" in kfjob.err

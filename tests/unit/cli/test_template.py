@@ -210,6 +210,7 @@ def test_templates_must_make_exactly_one_job(kfjob, template, here, text, messag
 def test_a_template_needs_a_cluster(kfjob, template):
     assert kfjob("submit", *template, "--backend", "local") == 2
     assert "this needs a cluster" in kfjob.err
+    assert "`kfjob render --template … | kfjob import pytorchjob -` makes a spec, which can run here" in kfjob.err
 
 
 def test_env_file_and_variables_fill_a_spec(kfjob, here):

@@ -24,7 +24,8 @@ SPECIAL = (
 """Lines whose digits say more than a value, or whose values are special."""
 LONG = (
     f"step 30 loss 1.{'1' * 400}K", f"{'9' * 306}K: step 20 loss 2.5", f"rank {'9' * 400} step 20 loss 2.5",
-    f"step {'9' * 309} loss 2.5", f"step 20 loss 1e{'9' * 400}",
+    f"step {'9' * 309} loss 2.5", f"step 20 loss 1e{'9' * 400}", f"epoch{'9' * 400} loss 2.0", "rank: 1e308K loss 2.0 step 3",
+    "loss: 0.5e+0000 step 7", "step: 7 | tok/s: 1.2e+0003", ",0x1f@5%key:3m", "1;" * 2000,
 )  # fmt: skip
 """Lines whose numbers are too large."""
 

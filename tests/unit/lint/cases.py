@@ -666,6 +666,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [
             ({"command": "torchrun train.py --data $HOME/data"}, "command", "the program gets `$HOME` as text"),
             ({"command": ["torchrun", "train.py", "--lr=$LR"]}, "command", "the program gets `$LR` as text"),
+            ({"command": ["torchrun", "train.py", "--lr", "${lr}"]}, "command", "the program gets `${lr}` as text"),
         ],
         [
             {"command": "torchrun train.py --data $(DATA)"},

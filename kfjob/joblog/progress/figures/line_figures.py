@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -161,17 +162,17 @@ class LineShape(NamedTuple):
     """The number before a colon at the beginning: a counter, or the rank."""
 
 
-MAX_CACHED_SHAPES = 8192
-"""LineShapes of lines that are remembered."""
+MAX_CACHED_SHAPES, MAX_CACHED_LENGTH = 1024, 600
+"""Shapes of lines that are remembered, and the characters of the longest one: a line of numbers alone takes 50 kB."""
 
 
 def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NONE) -> Figures:
     """Return the figures in a line without prefixes."""
     text = fold_width(text)
-    try:
-        return _read_figures(_find_shape(hide_numbers(text)), text, rank, phase)
-    except OverflowError:  # a number that is too large is none
-        return _read_figures(_parse_shape(text), text, rank, phase)
+    if len(text) <= MAX_CACHED_LENGTH:
+        with suppress(OverflowError):  # a number that is too large is none
+            return _read_figures(_find_shape(hide_numbers(text)), text, rank, phase)
+    return _read_figures(_parse_shape(text), text, rank, phase)
 
 
 def _parse_shape(text: str) -> LineShape:

@@ -107,9 +107,9 @@ class LineParser(Struct):
         words = split_name(name)
         self.words += (name,) if find_phase(words) and not split_words(name) else words
         self.gap = Gap(After.WORD)
-        if digits:
+        number = find_number(token._replace(text=digits, start=token.end - len(digits))) if digits else None
+        if number:
             total = self.cursor.take_total(named=True)
-            number = Number(token.end - len(digits), token.end)
             self._add_named(tuple(self.words), number, whole=True, total=total, unit="")
 
     def _takes_key(self, token: Token) -> bool:

@@ -42,8 +42,8 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _ONE_GROUP = re.compile(r"[-+]?\d{1,3},\d{3}")
-_FIXED_DIGITS = re.compile(r"(?<![^\W\d])[^\W\d]++@?\d[\w@]*+|(?<![\d.,])0(?=[xX,])")
-"""It matches digits that decide what a line says: those of a word, and a zero before `x` or a comma."""
+_FIXED_DIGITS = re.compile(r"(?<![^\W\d])[^\W\d]++@?\d[\w@]*+|(?<!\d)0(?=[xX])|(?<![\d.,])0(?=,)|(?<=\d)[eE][-+]\d{4,}+")
+"""It matches digits that decide what a line says: those of a word, a zero before `x` or a comma, and a long exponent."""
 _FULL_WIDTH = str.maketrans("：，；（）［］｛｝／＝％｜、。│┃║→⇒", ":,;()[]{}/=%|,.|||>>")
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 
