@@ -60,7 +60,7 @@ class Reader:
     def fork(self, line: str) -> str:
         """Run a line without a shell, and return what its program of the trainer prints."""
         words = shlex.split(line.replace("/tmp/fabric-llama", str(self.folder / "files")))
-        program = Program(FORKED, str(self.folder), *words, **self.env)
+        program = Program(FORKED, str(self.folder), *words, env=self.env)
         output = program.communicate(timeout=300)
         assert program.returncode == 0, f"{line} -> {program.returncode}\n{output}"
         return output

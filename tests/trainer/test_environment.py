@@ -68,8 +68,8 @@ def test_launch_without_a_meeting_point_ends_at_once(monkeypatch, capsys):
 def test_signal_ends_the_wait_for_the_other_ranks(number):
     """The listener accepts the connection of rank 1 and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1])}
-        process = Program(TRAINER, *ARGUMENTS, **variables)
+        port = str(listener.getsockname()[1])
+        process = Program(TRAINER, *ARGUMENTS, RANK="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
         connection, _ = listener.accept()  # the process waits for rank 0 from now on
         process.send_signal(number)
         output = process.communicate(timeout=60)
