@@ -62,9 +62,9 @@ def test_first_loss_of_a_log_that_the_kubelet_rotated_has_its_step(space: Space,
     shell("master", name, "--wait", "120", "-o", "name")
 
     def read_first_step() -> int:
-        """The step of the log's first line; 0 while the kubelet's new file is empty."""
+        """The step of the log's first line; 0 while the kubelet's new file is empty, or has a part of a line."""
         words = shell("logs", name, "--pod", f"{name}-worker-0", "-o", "raw").partition("\n")[0].split()
-        return int(words[1]) if words else 0
+        return int(words[1]) if len(words) > 1 else 0
 
     until(lambda: read_first_step() > 1)
     first_step = read_first_step()
