@@ -29,8 +29,6 @@ from kfjob.trainer.storage import Checkpoint
 
 METADATA_FILE = ".metadata"
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
-
-
 _MAX_PARTS = 1_000_000
 """Parts of a value that is no tensor. A part that is held twice counts twice, so a list that holds itself has no end."""
 

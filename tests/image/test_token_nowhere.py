@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from base64 import b64encode
@@ -24,8 +23,8 @@ from tests.image.conftest import MOTO_TOKEN
 from tests.image.front import front, named
 from tests.image.registries import RealRegistry
 from tests.image.test_push_image import spec
+from tests.kfjob_command import KFJOB
 
-KFJOB = str(Path(sys.executable).with_name("kfjob"))
 NEEDLES = [MOTO_TOKEN.encode(), b64encode(f"AWS:{MOTO_TOKEN}".encode()), b64encode(MOTO_TOKEN.encode()).rstrip(b"=")]
 
 

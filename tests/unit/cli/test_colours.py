@@ -3,14 +3,11 @@
 import os
 import pty
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from kfjob.cli.output import colour_marks, colour_states
-
-KFJOB = str(Path(sys.executable).with_name("kfjob"))
+from tests.kfjob_command import KFJOB
 
 
 def run_in_a_terminal(*argv: str, **environment: str) -> str:

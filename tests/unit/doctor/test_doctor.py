@@ -20,8 +20,6 @@ from kfjob.cluster import client
 from tests.hostile_server import Answer, serve
 from tests.unit.conftest import KUBECONFIG_OF_A_PORT
 
-KFJOB = str(Path(sys.executable).with_name("kfjob"))
-
 
 @pytest.fixture(autouse=True)
 def _empty_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ from itertools import chain
 import pytest
 
 from kfjob.joblog.lines.prefixes import clean_line
-from kfjob.joblog.progress.figures import line_figures
 from kfjob.joblog.progress.figures.line_figures import read_content
+from kfjob.joblog.progress.figures.line_shape import find_shape
 from kfjob.joblog.progress.figures.tokens import hide_numbers
 from tests.unit.joblog.general_formats import FORMATS
 from tests.unit.joblog.general_programs import PROGRAMS
@@ -47,16 +47,16 @@ def shift_digits(text: str, by: int) -> str:
 def test_lines_have_the_figures_that_they_have_alone():
     alone = {}
     for line in LINES:
-        line_figures._find_shape.cache_clear()
+        find_shape.cache_clear()
         alone[line] = read_content(clean_line(line)[0])
-    line_figures._find_shape.cache_clear()
+    find_shape.cache_clear()
     for line in LINES:
         for by in (1, 4, 5):
             read_content(clean_line(shift_digits(line, by))[0])
-    known = line_figures._find_shape.cache_info().misses
+    known = find_shape.cache_info().misses
     differs = {line: figures for line, figures in alone.items() if repr(read_content(clean_line(line)[0])) != repr(figures)}
     assert not differs
-    assert line_figures._find_shape.cache_info().misses - known < len(LINES) / 3  # those with digits in their words
+    assert find_shape.cache_info().misses - known < len(LINES) / 3  # those with digits in their words
 
 
 @pytest.mark.parametrize(
