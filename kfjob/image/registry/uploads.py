@@ -180,6 +180,7 @@ class _Session:
         for content in _split_chunks(self.blob.read_pieces(offset), self.chunk_size):
             offset += len(content)
             self._send_chunk(content)
+            del content  # before the next chunk is read
             if self.offset != offset:
                 return
 
@@ -263,8 +264,11 @@ def _split_chunks(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
     for piece in pieces:
         buffer += piece
         while len(buffer) >= size:
-            yield bytes(buffer[:size])
+            with memoryview(buffer) as view:
+                chunk = bytes(view[:size])  # one copy: each transfer thread holds its chunks at the same time
             del buffer[:size]
+            yield chunk
+            del chunk
     if buffer:
         yield bytes(buffer)
 
