@@ -31,8 +31,9 @@ from kfjob.trainspec.train_spec import TrainSpec
 TIMEOUT = 300.0
 STEP_SECONDS = 0.05
 """The least time of a step: agents take seconds to meet again, and a rank without a peer computes meanwhile."""
-HEARTBEATS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=10"
-"""After ten seconds without a heartbeat a node counts as lost. On a busy machine a living node may miss several."""
+RENDEZVOUS = "last_call_timeout=5,keep_alive_interval=1,keep_alive_max_attempt=10"
+"""The first node waits five seconds for the second: alone it would decide the global batch, which two ranks cannot keep.
+After ten seconds without a heartbeat a node counts as lost. On a busy machine a living node may miss several."""
 
 
 class Agents:
@@ -44,7 +45,7 @@ class Agents:
         self.events.touch()
         port = free_port()
         self._options = [f"--nnodes={nodes}", "--nproc-per-node=1", f"--max-restarts={restarts}", "--rdzv-backend=c10d"]
-        self._options += [f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={folder.name}", f"--rdzv-conf={HEARTBEATS}"]
+        self._options += [f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={folder.name}", f"--rdzv-conf={RENDEZVOUS}"]
         self._options += ["--monitor-interval=0.1", "--start-method=fork", "--run-path", str(Path(__file__)), "rank"]
         self.running: dict[int, int] = {}
         self.codes: dict[int, int] = {}
