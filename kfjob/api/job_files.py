@@ -105,11 +105,11 @@ class JobFiles(Struct, frozen=True, kw_only=True):
         """
         if self.templates:
             return self._open_templates(settings, build, is_submitted=is_submitted)
-        from kfjob.api.spec_source import SpecSource
-
         loaded = self.read_spec(hide=hide)
         if build:
             loaded = replace(loaded, spec=loaded.spec.model_copy(update={"image": build(loaded.spec.image)}))
+        from kfjob.api.spec_source import SpecSource
+
         return SpecSource(loaded)
 
     def _open_templates(self, settings: Settings, build: BuildImage | None, *, is_submitted: bool) -> TemplateSource:

@@ -28,9 +28,7 @@ def read_script(plan: JobPlan, target: Target) -> Script | None:
 def read_shell_script(plan: JobPlan, target: Target) -> Script | None:
     """Return the file of `bash run.sh` or `./run.sh`; None for another command, or if this machine does not have it."""
     name = find_shell_file(plan.words)
-    folder = plan.spec.pod.working_dir or plan.start_folder if target.capabilities.runs_on_this_machine else ""
-    is_here = target.capabilities.runs_on_this_machine or not (plan.spec.pod.working_dir or Path(name).is_absolute())
-    return _read(name if is_here else "", lambda: Path(folder, name))
+    return _read(name, lambda: _find_in_start_folder(name, plan, target))
 
 
 def _read(name: str, find_file: Callable[[], Path | None]) -> Script | None:
@@ -44,6 +42,12 @@ def _read(name: str, find_file: Callable[[], Path | None]) -> Script | None:
 
 
 def _find_file(name: str, plan: JobPlan, target: Target) -> Path | None:
-    if target.capabilities.runs_on_this_machine:
+    if target.capabilities.runs_on_this_machine and (plan.volumes or "$(" in name):  # a volume or a variable may move it
         return target.machine.find_first_pod(plan).script
+    return _find_in_start_folder(name, plan, target)
+
+
+def _find_in_start_folder(name: str, plan: JobPlan, target: Target) -> Path | None:
+    if target.capabilities.runs_on_this_machine:
+        return Path(plan.spec.pod.working_dir or plan.start_folder, name)
     return None if plan.spec.pod.working_dir or Path(name).is_absolute() else Path(name)

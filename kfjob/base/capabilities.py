@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 BackendName = Literal["kubernetes", "local"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Capabilities:
+class Capabilities(NamedTuple):
     """The capabilities of a backend."""
 
     runs_on_this_machine: bool

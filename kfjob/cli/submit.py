@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from kfjob.base.common_types import ignore_notice
 from kfjob.base.errors import KfjobError, Problem, SpecError
@@ -194,10 +194,10 @@ def _validate(files: JobFiles, settings: Settings) -> PreparedJob:
     Raises:
         KfjobError: the source is not valid or cannot be read.
     """
-    from kfjob.api.target_needs import add_target_needs
-
     job_source = files.open(settings, hide=hide_secrets)
     target = job_source.find_target(settings, notify=ignore_notice)
+    from kfjob.api.target_needs import add_target_needs
+
     return add_target_needs(job_source.prepare(target, notify=notify))
 
 
