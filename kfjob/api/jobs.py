@@ -67,7 +67,7 @@ def submit(
         AlreadyExists: a job with this name and another spec runs, another user's job has the name, or another command has
             started the job in the meantime; that job was not changed.
     """
-    from msgspec.structs import replace as replace_fields
+    from dataclasses import replace as replace_fields
 
     from kfjob.api.lifecycle.submit import submit as submit_source
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
-
-from msgspec import Struct
 
 from kfjob.base.capabilities import CAPABILITIES, TARGETS, find_name
 from kfjob.base.errors import Problem, SpecError
@@ -30,7 +29,8 @@ STOP_TIMEOUT = 300.0
 _CONTROL = r"[\x00-\x1f\x7f-\x9f]"
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Settings:
     """Settings for every job. None: not set."""
 
     backend: str | None = None  # kubernetes | local
@@ -62,7 +62,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 _BOOLEANS = ("strict", "image_check")
 _PATHS = ("state", "local_python")
 """Settings that are paths; in a file, a relative one is relative to the file's folder."""
-_NAMES = tuple(name for name in Settings.__struct_fields__ if name not in ("ignore", "job_kind"))
+_NAMES = tuple(field.name for field in fields(Settings) if field.name not in ("ignore", "job_kind"))
 
 
 def _identify_process() -> str:

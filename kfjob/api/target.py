@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -126,8 +127,8 @@ class Target(Struct, frozen=True, dict=True):
 
     def change(self, *, namespace: str | None = None, job_kind: str | None = None, user: str | None = None) -> Target:
         """Return the target with another namespace, kind of jobs or submitter. It shares the backends that are open."""
-        settings = self.settings if job_kind is None else replace(self.settings, job_kind=job_kind)
-        settings = settings if user is None else replace(settings, user=user)
+        settings = self.settings if job_kind is None else dataclasses.replace(self.settings, job_kind=job_kind)
+        settings = settings if user is None else dataclasses.replace(settings, user=user)
         changed = replace(self, settings=settings, namespace=self.namespace if namespace is None else namespace)
         vars(changed).update({name: value for name, value in vars(self).items() if name in ("cluster", "machine")})
         return changed
@@ -177,7 +178,7 @@ class Target(Struct, frozen=True, dict=True):
         """Return whether this machine has the job, and the target is a cluster."""
         if self.needs_cluster or not self.capabilities.has_api_server:
             return False
-        local = make_target(replace(self.settings, backend="local"), "local")
+        local = make_target(dataclasses.replace(self.settings, backend="local"), "local")
         if not folder.list_folders(self.settings.state / "local" / local.namespace / job):
             return False  # without opening the local backend
         with suppress(NotFound):
@@ -289,6 +290,6 @@ def find_job_target(job: str, settings: Settings, *, notify: Notify) -> Target:
         target.get_job(job)
     except (NotFound, Unreachable):
         notify(f"`{job}` runs on this machine, not on the cluster")
-        return make_target(replace(settings, backend="local"), "local")
+        return make_target(dataclasses.replace(settings, backend="local"), "local")
     notify(f"a job `{job}` runs on this machine too; this is the one on the cluster (`--backend local` selects the other)")
     return target

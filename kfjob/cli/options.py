@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from msgspec.structs import replace
 
 from kfjob.api.settings import Settings, expand_path, load_current_settings
 from kfjob.base.capabilities import CAPABILITIES, TARGETS

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import replace
 
 from kfjob.base.common_types import ignore_notice
 from kfjob.base.errors import KfjobError, Problem, SpecError

@@ -6,13 +6,12 @@ this machine each launch has its own, which `kfjob.guard.__main__` starts.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-
-from msgspec.structs import replace
 
 from kfjob.api.recorded_config import read_observe_config
 from kfjob.api.settings import load_current_settings
@@ -111,7 +110,7 @@ class Guard:
 def guard_launch(folder: Path, say: Callable[[str], None]) -> None:
     """Guard the launch in a folder of the local backend until it has succeeded, is gone, was replaced or was given up."""
     launch, name, namespace = folder.name, folder.parent.name, folder.parents[1].name
-    settings = replace(load_current_settings(), state=folder.parents[3], backend="local", namespace=namespace)
+    settings = dataclasses.replace(load_current_settings(), state=folder.parents[3], backend="local", namespace=namespace)
     target = make_target(settings, "local")
     notifier = Notifier(os.environ, say)
 

@@ -202,7 +202,7 @@ print('begin', flush=True)
 for step in range(1, 801):
     sys.stderr.write(f'\\rEpoch 0: {step // 8:3d}%|{"#" * 20}| {step}/800 [00:01<00:09,  4.50it/s, train_loss=2.50]')
     sys.stderr.flush()
-    time.sleep(0.005)
+    time.sleep(0.01)
 sys.stderr.write('\\n')
 """
 

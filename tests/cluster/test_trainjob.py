@@ -9,12 +9,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from msgspec.structs import replace
 
 import kfjob
 from kfjob.api.settings import Settings

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from kfjob import JobFailed, JobPhase, JobSpec, JobStopped, NotFound, Run, SpecError, aio, attach, list_jobs, stop, submit
 from kfjob.api.settings import Settings

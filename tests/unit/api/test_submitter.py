@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 import os
 import re
@@ -176,7 +177,7 @@ def test_preflight_says_what_a_submit_does_with_the_name(fake, settings, holder,
 def local(settings: Settings, on_machine: FakeBackend) -> Settings:
     """Return settings of the local backend, which the scripted one replaces."""
     assert on_machine.name == "local"
-    return replace(settings, backend="local")
+    return dataclasses.replace(settings, backend="local")
 
 
 def examine_local(settings: Settings) -> tuple[list[str], str]:
