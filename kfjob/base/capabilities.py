@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 BackendName = Literal["kubernetes", "local"]
 
 
-class Capabilities(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
     """The capabilities of a backend."""
 
     runs_on_this_machine: bool
