@@ -180,7 +180,7 @@ class _Session:
         for content in _split_chunks(self.blob.read_pieces(offset), self.chunk_size):
             offset += len(content)
             self._send_chunk(content)
-            del content  # before the next chunk is read
+            del content  # frees the memory before the next chunk is made
             if self.offset != offset:
                 return
 
@@ -264,13 +264,17 @@ def _split_chunks(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
     for piece in pieces:
         buffer += piece
         while len(buffer) >= size:
-            with memoryview(buffer) as view:
-                chunk = bytes(view[:size])  # one copy: each transfer thread holds its chunks at the same time
-            del buffer[:size]
-            yield chunk
-            del chunk
+            yield _take(buffer, size)
     if buffer:
         yield bytes(buffer)
+
+
+def _take(buffer: bytearray, size: int) -> bytes:
+    """Remove and return the first bytes; a slice of the buffer would copy them twice, in each transfer thread."""
+    with memoryview(buffer) as view:
+        chunk = bytes(view[:size])
+    del buffer[:size]
+    return chunk
 
 
 def _cancel_session(registry: Registry, repository: str, location: str) -> None:
