@@ -108,7 +108,7 @@ class JobFiles(Struct, frozen=True, kw_only=True):
         loaded = self.read_spec(hide=hide)
         if build:
             loaded = replace(loaded, spec=loaded.spec.model_copy(update={"image": build(loaded.spec.image)}))
-        from kfjob.api.spec_source import SpecSource
+        from kfjob.api.spec_source import SpecSource  # it imports what the spec has imported: a deeper chain takes longer
 
         return SpecSource(loaded)
 

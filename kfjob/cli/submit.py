@@ -196,7 +196,7 @@ def _validate(files: JobFiles, settings: Settings) -> PreparedJob:
     """
     job_source = files.open(settings, hide=hide_secrets)
     target = job_source.find_target(settings, notify=ignore_notice)
-    from kfjob.api.target_needs import add_target_needs
+    from kfjob.api.target_needs import add_target_needs  # after the job: a deeper chain of imports takes longer
 
     return add_target_needs(job_source.prepare(target, notify=notify))
 

@@ -251,6 +251,16 @@ def test_script_of_an_image_is_not_read_here(tmp_path: Path):
         assert (read_script(plan, make_target(tmp_path, backend)) is not None) == found
 
 
+def test_script_of_a_local_job_may_be_named_by_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text("print(1)")
+    plan = resolve(JobSpec(name="t", env={"CODE": "code"}, command="python $(CODE)/train.py"), CONTEXTS["local"])
+    script = read_script(plan, make_target(tmp_path, "local"))
+    assert script is not None
+    assert script.text == "print(1)"
+
+
 def test_script_in_a_volume_of_a_local_job_is_that_of_the_volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     files = {"claim": tmp_path / "state/volumes/code/train.py", "host": tmp_path / "host/train.py"}
