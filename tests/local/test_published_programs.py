@@ -51,9 +51,7 @@ def init(words: str, *settings: str, **more: Any) -> Program:
 
 PROGRAMS = {
     "ddp tutorial": torchrun("ddp_tutorial.py 7 1"),
-    "imagenet": torchrun("imagenet.py data --epochs 3 -p 1 --resume checkpoint.pth.tar"),
     "mnist": torchrun("mnist.py --epochs 2 --save-model", resumes=False),
-    "mingpt": torchrun("mingpt.py trainer_config.max_epochs=3"),
     "nanogpt": torchrun("nanogpt.py --init_from=auto --max_iters=8", submit=FORK),
     "nanochat": torchrun("-m nanochat_shape.base_train -- --num-iterations=8"),
     "accelerate under torchrun": torchrun("nlp_example.py --cpu"),
@@ -61,11 +59,7 @@ PROGRAMS = {
     "transformers trainer": torchrun("sft.py 8"),
     "clm without a trainer": torchrun("clm.py --max_train_steps 8"),
     "lightning bar": torchrun("lightning_bar.py"),
-    "fabric": torchrun("fabric.py --num-nodes 2"),
     "cloud ddp": torchrun("aws_ddp.py --total_epochs 3"),
-    "open_clip": torchrun("open_clip.py --epochs 3 --resume latest"),
-    "timm": torchrun("timm_train.py --epochs 3 --resume output/last.pth.tar"),
-    "litgpt": torchrun("litgpt_pretrain.py pythia-14m --train.max_steps 8 --resume auto"),
     "deepspeed under torchrun": torchrun("cifar_deepspeed.py --epochs 3 --deepspeed"),
     "deepspeed": init("deepspeed cifar_deepspeed.py --epochs 3", "launcher=deepspeed", *POD_RESTARTS),
     "pytorchjob": Program(("import", "pytorchjob", "pytorchjob.yaml")),
@@ -73,9 +67,7 @@ PROGRAMS = {
         ("import", "accelerate", "--name", "job", "fsdp.yaml", "accelerate_fsdp.py"),
         ("--set", "restarts.policy=OnFailure", "--set", "resources.gpus=0"),
     ),
-    "json lines": torchrun("json_lines.py"),
     "csv lines": torchrun("csv_lines.py"),
-    "table": torchrun("rich_table.py"),
     "own spawn": init("python own_spawn.py --gpus 2", "launcher=python", *POD_RESTARTS),
 }
 SHORT = {"nanogpt"}
