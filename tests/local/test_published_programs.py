@@ -84,7 +84,6 @@ def folder(tmp_path: Path) -> Path:
     """Return a folder with all programs, where the commands run."""
     folder = tmp_path / "programs"
     shutil.copytree(PUBLISHED, folder)
-    (folder / "input.txt").write_text("to train or not to train")
     (folder / "hold").touch()
     return folder
 

@@ -10,110 +10,53 @@ ARGUMENTS = """
 metric_key=accuracy
 best_metric_key='val_loss'
 model_key: llama
-dataset_key=squad
-text_key: content
-label_key=label
-image_key: jpg
-caption_key: txt
-input_key: prompt
-prompt_key: question
-state_key: optimizer
-optim_key: adamw
-store_key: rank0
 --label_key label
 --label-key=label
 Namespace(image_key='jpg', text_key='txt', lr=0.1)
 separator_token: ###
-response_token: assistant
 --csv-img-key filepath --csv-caption-key title --csv-separator ,
-open_clip_train.main --csv-img-key=image1 --csv-caption-key=caption2
 train-data: s3://b/{00..99}.tar, image_key: jpg;png;webp, caption_key: txt
 wds.to_tuple(image_key="jpg;png", label_key="cls", meta_key="json")
 WebDataset(key_key='__key__', url_key='__url__')
 data.prompt_key=prompt data.reward_fn_key=data_source data.image_key=images data.video_key=videos
-data.response_key: answer1
 data.response_dict_keys: ['answer']
-reward_model.reward_key: score2
 actor_rollout_ref.rollout.val_kwargs.key=greedy
-DataConfig(prompt_key='problem', answer_key='answer', reward_fn_key='data_source')
-dataset_text_field='text', dataset_prompt_key='instruction', dataset_chosen_key='chosen'
 SFTConfig(eos_token='<|im_end|>', pad_token='<|endoftext|>', response_token='<|assistant|>')
 instruction_token: [INST]
-response_template_token: assistant2
-chat_start_token: <|im_start|>
 thinking_token=<think> tool_token=<tool_call>
 image_token=<image> video_token=<video> boi_token=<boi>
-suffix_token: suf1 prefix_token: pre1 middle_token: mid1
-decoder_start_token: bos1
 lang_token: en_XX
 word_delimiter_token='|'
-mask_token_key: special1
 unk_token: [UNK] cls_token: [CLS] sep_token: [SEP]
 monitor_key: val/loss
-monitor_key=val_acc1
-checkpoint_key: state_dict
-ckpt_key=model_ema
-state_dict_key: module2
-ema_key: ema_model
 resume_key: epoch_12
-optimizer_key=fused_adam8bit
-scheduler_key: cosine
-batch_key: input_ids
-feature_key=pixel_values
-target_key: labels1
-output_key: logits
-loss_key=loss_ce
-timestamp_key: ts
-audio_key: flac16k
-video_key: mp4
-depth_key: depth_map
-mask_key: seg1
-meta_key: json
-id_key: uid
-user_key: user1
 role_key: role, content_key: content
-sample_key: sample_0001
-column_key=col_12
-language_key: en-US
 task_key=mmlu_5shot
-eval_key: gsm8k
-reward_key: math_500
-dataset.text_key=text dataset.name=c4 trainer.devices=8
 cfg.model_key = "resnet50d.ra2_in1k"
 timm: model_key=vit_base_patch16_224.augreg2_in21k_ft_in1k
 +experiment.model_key=llama3-8b-instruct
-hydra.sweep_key: seed1
 {'image_key': 'jpg', 'text_key': 'txt', 'num_workers': 8}
 {"label_key": "label", "metric_key": "f1_macro"}
-{"image_key": "image_512x512", "caption_key": "caption_v2"}
 model_args: {'tokenizer_key': 'llama3', 'dtype_key': 'bf16'}
 ModelArguments(model_key='Llama3Instruct8BSftDpoV2', lr=1e-5)
-DataArguments(text_key='text', train_file='c4.json')
 omegaconf.errors.ConfigKeyError: Key 'image_key' is not in struct
-full_key: data.image_key
 KeyError: 'label_key'
 Unrecognized configuration parameter "foo_key"
 forward_pass: eager
 backward_pass: 12.3ms
 fusion_pass=triton
 model_signature: forward1
-kernel_signature=add_f32x4
 kernel_signature: *fp32,*fp32,i32
 sort_keys=True missing_keys=['a1b2c3d4']
-unexpected_keys: layer12
-metric_keys: accuracy5
 batch_keys=['input_ids', 'labels1']
 image_tokens: clip336
 num_image_tokens=576 visual_tokens: 2x2pool
-text_tokens: bpe32k
 label_keys = ("label1", "label2")
-input_keys: input1,input2
 """
 ORDINARY = """
 tokens per second: 12
 tokenizer: gpt2
 token 5 of 10
-max_tokens=2048 pad_token=<pad> eos_token='</s>' tokenizer=gpt2 loss: 2.3
 step 10 loss=2.31 tokens/s: 51234 key=model.layers.0.weight
 Missing key: model.layers.0.self_attn.k_proj.weight
 tokens: 1.2M total_tokens=1.5B train_tokens = 1e9 tokens: 12,345,678
@@ -143,66 +86,44 @@ MountVolume.SetUp failed for volume "api-key" : failed to sync secret cache: tim
 model hf_Llama3Instruct8BSftDpoV2Final
 hf_hub_download hf_transfer1 hf_text_generation_inference2
 task-sk-abcdefghijklmnopqrstuvwxyz
-sk-learn-random-forest-classifier-v2
 task-sk-learn-gradient-boosting-2024-run
-token=t5-base-v1
-token: bert-base-uncased
 token=qwen2-7b-instruct
 secret key: token1
 MountVolume.SetUp failed for volume "hf" : references non-existent secret key: token1
 Warning  FailedMount  5s  kubelet  MountVolume.SetUp failed for volume "a" : references non-existent secret key: hf-token2
 usage: train.py [-h] [--hf-token HF_TOKEN] [--password PASSWORD]
   --hf-token HF_TOKEN   token of the hub (default: None)
-  --password PASSWORD (default: None)
   --api-key API_KEY     the key
 hint: set it in an env file, with `--var HF_TOKEN=…`, or export it and use `--env`
 define it on an earlier line, with `--var DB_PASSWORD=…`, or export it
 kubectl create secret generic db --from-literal=password=…
   num_tokens ...................................... 4096
-  pad_token ....................................... <pad>
   hub_token ....................................... None
-  add_bos_token ................................... False
   use_auth ........................................ False
-  image_key ....................................... jpg
-  key_dim ......................................... 64
   tokenizer_key ................................... llama3
-  hub_private_repo ................................ None
-  vocab_file ...................................... /data/vocab1.json
-  tokenizer_type .................................. GPT2BPETokenizer
-  data_cache_path ................................. /cache1
-  kv_channels ..................................... 128
 tokens[0]: hello1
 keys[3] = layer12a
 def change_password(self) -> None:
 def read_token(name: str) -> Token2:
   Type:    Opaque
   token:   1024 bytes
-  ca.crt:  1066 bytes
     Environment:
       HF_TOKEN:     <set to the key 'token' in secret 'hf-secret1'>  Optional: false
       WANDB_KEY:    <set to the key 'key' in secret 'wandb2'>  Optional: false
   Volumes:  SecretName: hf-token2
-    Type:                    Projected (a volume that contains injected data from multiple sources)
-    TokenExpirationSeconds:  3607
   Tolerations: node.kubernetes.io/not-ready:NoExecute op=Exists for 300s
   key: nvidia.com/gpu operator: Exists
   topologyKey: kubernetes.io/hostname
   secretKeyRef: {name: hf1, key: token2}
 Warning  Failed  2s  kubelet  Error: couldn't find key token2 in Secret ml/hf1
-NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>
-node1:1234:1299 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.5<0>
-rank0:1234:1299 [0] NCCL INFO comm 0x55d1 rank 0 nranks 16
 NCCL INFO Connected all rings, key 0x7f12a
 store key worker/rank_3/barrier1
-TCPStore key: default_pg/0//cuda//0
 c10d store_key=rank12:grad2
 DistStoreError: key torch.rendezvous.abc1.run_1 not found
 Token indices sequence length is longer than 4096
-Added token '<|reserved_special_token_12|>' at 128014
 special token 'im_end2' is missing
 tokenizer.convert_ids_to_tokens: token h3llo9
 wandb: Currently logged in as: bob (team1). Use `wandb login --relogin` to force relogin
-wandb: Run data is saved locally in /w/wandb/run-20261121_071048-ab12cd34
 passwords[0]: None
 DB_PASSWORD (from env): <unset>
 wandb_v1_config api_org_chart hf_oauth_callback
