@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.base.units import SECOND
-from kfjob.joblog.events import JobChanged, JobPhase, LogLine, OpenLine, Tick
+from kfjob.joblog.events import JobChanged, JobPhase, LogLine, Tick
 from kfjob.joblog.lines.prefixes import find_message
 from kfjob.joblog.master.evidence import Master
 from kfjob.joblog.observe_config import ObserveConfig
@@ -149,12 +149,6 @@ def test_any_text_of_figures_can_be_parsed(text: str):
     read_progress(text + " loss ", 0, None, progress_reader(), ReaderState())
 
 
-def test_first_lines_are_read_again():
-    lines, _ = FORMATS["colons"]
-    curve = read(lines).training.curve
-    assert [(point.step, point.loss) for point in curve] == list(zip(STEPS, LOSSES, strict=True))
-
-
 def test_a_counter_beside_a_loss_may_have_the_name_of_other_work():  # clovaai/voxceleb_trainer, SpeakerNet.py
     lines = [
         f"Processing {step} of 1092000: Loss {9 - step / 1000:.6f} TEER/TAcc 2.000% - 812.33 Hz" for step in range(0, 2000, 200)
@@ -212,11 +206,6 @@ def test_steps_that_restart_in_each_epoch_count_on():
     assert [point.step for point in training.curve] == list(range(0, 160, 10))
 
 
-def test_restarting_steps_without_an_epoch_count_on():
-    training = read([f"iter {step} loss {9 - n - step / 100}" for n in range(3) for step in (100, 200, 300)]).training
-    assert (training.step, training.run_step, len(training.curve)) == (300, 900, 9)
-
-
 def test_eta_is_that_of_the_run():
     events = [
         LogLine(pod="w-0", text=f"Epoch [{e}/3], Step [{s}/40], Loss: {9 - e - s / 100}", time=(e * 4 + s // 10) * 10**9)
@@ -235,13 +224,6 @@ def test_pattern_of_the_job_counts_epochs_too():
     assert (training.run_step, training.first_loss, training.loss, len(training.curve)) == (220, 8, 5, 12)
 
 
-def test_evaluation_becomes_a_curve_of_its_own():
-    lines = [f"step {s} loss {v}\nstep {s} val_loss {v + 1}" for s, v in zip(STEPS, LOSSES, strict=True)]
-    training = read("\n".join(lines).split("\n")).training
-    assert (training.loss, training.evaluation_loss) == (1.98, 2.98)
-    assert [point.step for point in training.evaluations][-2:] == [40, 50]
-
-
 def test_bar_and_dictionary_of_one_step_join():
     lines = ["***** Running training *****"]
     for step in (10, 20, 30):
@@ -252,20 +234,6 @@ def test_bar_and_dictionary_of_one_step_join():
     training = read(lines).training
     assert (training.step, training.total, training.loss, training.lr, training.epoch) == (30, 200, 6.0, 0.001, 0.3)
     assert [point.step for point in training.curve] == [10, 20, 30]
-
-
-def test_open_line_of_a_bar_is_read():
-    bars = [OpenLine(pod="w-0", text=f"Steps:  5%|▌ | {i}/90 [00:01<00:09, 4.50it/s, loss=1.{i}]", time=i) for i in range(1, 4)]
-    assert reduce_all(JobView(), bars).training.step == 3
-
-
-def test_local_ranks_of_one_pod_have_one_curve():
-    lines = [
-        f"[rank{rank}]: step {step} loss {loss + rank}" for step, loss in zip(STEPS, LOSSES, strict=True) for rank in (1, 0, 2)
-    ]
-    training = read(lines).training
-    assert (training.loss, training.step) == (1.98, 50)
-    assert all(point.loss in LOSSES for point in training.curve[-4:])
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -370,11 +338,6 @@ def test_unread_lines_have_a_pattern_that_reads_them():
     config = ObserveConfig(progress_pattern=lines.pattern)
     assert reduce_all(JobView(config=config), [LogLine(pod="w-0", text="loss 2.5")]).training.loss == 2.5
     assert read(FORMATS["colons"][0]).unread is None
-
-
-def test_first_reading_is_news():
-    news = read(FORMATS["colons"][0]).news
-    assert [item.text for item in news] == ["progress is read from lines like `step: 10, loss: 2.91, lr: 0.001`"]
 
 
 def test_each_layout_is_news_once_and_lines_that_only_add_values_are_none():
