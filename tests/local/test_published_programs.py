@@ -58,7 +58,6 @@ PROGRAMS = {
     "accelerate launch": init("accelerate launch nlp_example.py --cpu --num-epochs 9", "launcher=accelerate", *POD_RESTARTS),
     "transformers trainer": torchrun("sft.py 8"),
     "clm without a trainer": torchrun("clm.py --max_train_steps 8"),
-    "lightning bar": torchrun("lightning_bar.py"),
     "cloud ddp": torchrun("aws_ddp.py --total_epochs 3"),
     "deepspeed under torchrun": torchrun("cifar_deepspeed.py --epochs 3 --deepspeed"),
     "deepspeed": init("deepspeed cifar_deepspeed.py --epochs 3", "launcher=deepspeed", *POD_RESTARTS),
