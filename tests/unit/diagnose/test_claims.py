@@ -8,9 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from kfjob.base.units import SECOND
-from kfjob.joblog.diagnose.diagnosis import Issue
 from kfjob.joblog.events import Event, JobChanged, JobPhase, PodChanged, PodPhase
-from tests.unit.diagnose.cases import START, block, examine, line, lines, progress
+from tests.unit.diagnose.cases import START, block, examine, exit_report, get_cause, line, lines, progress, read_cause
 
 A, B = "a-worker-0", "a-worker-1"
 FAILED = JobChanged(phase=JobPhase.FAILED)
@@ -18,14 +17,8 @@ CLOSED = "[rank1]: RuntimeError: [pair.cc:561] Connection closed by peer [10.0.0
 FRAME = 'Traceback (most recent call last):\n  File "/w/train.py", line 7, in main\n    {code}\n'
 
 
-def find_cause(text: str) -> Issue:
-    diagnosis, _ = examine([*lines(text), FAILED])
-    assert diagnosis.first_cause
-    return diagnosis.first_cause
-
-
 def test_missing_input_is_no_damaged_file():
-    assert find_cause(FRAME.format(code="input()") + "EOFError: EOF when reading a line").rule == "exception"
+    assert read_cause(FRAME.format(code="input()") + "EOFError: EOF when reading a line").rule == "exception"
 
 
 def test_thread_that_renews_the_lease_is_named():
@@ -35,7 +28,7 @@ def test_thread_that_renews_the_lease_is_named():
 
 
 def test_layer_size_is_no_padding():
-    cause = find_cause("RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x16 and 32x1)")
+    cause = read_cause("RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x16 and 32x1)")
     texts = cause.title + cause.cause + cause.remedy
     assert "64x16" in texts
     assert "32x1" in texts
@@ -50,23 +43,23 @@ def test_layer_size_is_no_padding():
     ],
 )
 def test_slurm_is_quoted(text: str, what: str):
-    assert what in find_cause(f"slurmstepd: error: {text}").cause
+    assert what in read_cause(f"slurmstepd: error: {text}").cause
 
 
 def test_last_error_of_nccl_is_told():
     error = "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:9, invalid usage (run with NCCL_DEBUG)"
     reason = "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\nInvalid blocking attribute"
-    assert find_cause(f"{error}\n{reason}").title == "NCCL reports an error: Invalid blocking attribute"
+    assert read_cause(f"{error}\n{reason}").title == "NCCL reports an error: Invalid blocking attribute"
 
 
 def test_exception_that_hydra_prints_without_a_traceback_is_the_cause():
     call = "Error executing job with overrides: ['model=a']\nError in call to target 'lightning.Trainer':"
-    assert find_cause(f"{call}\nMisconfigurationException('No supported gpu backend found!')").rule == "no-gpu"
-    assert find_cause(f'{call}\nValueError("depth is 0")\nfull_key: trainer').title.startswith("the program ended with `Val")
+    assert read_cause(f"{call}\nMisconfigurationException('No supported gpu backend found!')").rule == "no-gpu"
+    assert read_cause(f'{call}\nValueError("depth is 0")\nfull_key: trainer').title.startswith("the program ended with `Val")
 
 
 def test_timeout_of_gloo_has_no_advice_for_nccl():
-    cause = find_cause("RuntimeError: [unbound_buffer.cc:84] Timed out waiting 1800000ms for recv operation")
+    cause = read_cause("RuntimeError: [unbound_buffer.cc:84] Timed out waiting 1800000ms for recv operation")
     assert "NCCL" not in cause.title + cause.cause + cause.remedy
 
 
@@ -95,7 +88,7 @@ def test_notes_of_the_agent_are_no_context():
     note = "I1121 06:18:58.463000 1 torch/distributed/elastic/agent/server/local_elastic_agent.py:270] Environment variable "
     names = ("TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_HEALTH_CHECK_PORT")
     notes = "\n".join(f"{note}'{name}' not found. Do not start it." for name in names)
-    assert find_cause(f"epoch 1\n{notes}\n{FRAME.format(code='step()')}KeyError: 'x'").context == ("epoch 1",)
+    assert read_cause(f"epoch 1\n{notes}\n{FRAME.format(code='step()')}KeyError: 'x'").context == ("epoch 1",)
 
 
 @pytest.mark.parametrize("code", [137, 143])
@@ -118,33 +111,27 @@ def test_container_that_is_killed_and_starts_again_is_a_recovered_error():
 
 def test_signal_in_the_table_of_torchrun_is_named():
     table = "Root Cause (first observed failure):\n[0]:\n  rank : 4 (local_rank: 0)\n  exitcode : -11 (pid: 75)\n"
-    cause = find_cause(table + "  traceback : Signal 11 (SIGSEGV) received by PID 75")
+    cause = read_cause(table + "  traceback : Signal 11 (SIGSEGV) received by PID 75")
     assert (cause.rule, "SIGSEGV" in cause.title) == ("worker-crashed", True)
-    assert find_cause("  traceback : Signal 6 (SIGABRT) received by PID 75").rule == "worker-aborted"
+    assert read_cause("  traceback : Signal 6 (SIGABRT) received by PID 75").rule == "worker-aborted"
 
 
 def test_abort_that_a_shell_reports_is_named():
-    assert find_cause("/job.sh: line 12:    17 Aborted                 (core dumped) python train.py").rule == "worker-aborted"
+    assert read_cause("/job.sh: line 12:    17 Aborted                 (core dumped) python train.py").rule == "worker-aborted"
 
 
 def test_information_of_nccl_is_no_cause():
     plugin = "a-0:22:22 [0] NCCL INFO NET/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file"
     assert examine(lines(plugin))[0].first_cause is None
-    assert find_cause(plugin + "\n" + FRAME.format(code="f()") + "ValueError: x is 7").rule == "exception"
-
-
-KILLED = (
-    "E1121 06:38:10.0 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 9)"
-)
+    assert read_cause(plugin + "\n" + FRAME.format(code="f()") + "ValueError: x is 7").rule == "exception"
 
 
 @pytest.mark.parametrize("end", [{"last_ended": START + 20 * SECOND}, {"ended_by_kfjob": True}])
 def test_process_that_is_killed_after_a_failure_is_no_cause(end: dict[str, Any]):
     ended = PodChanged(pod=B, phase=PodPhase.FAILED, exit_code=137, reason="Error", time=START + 20 * SECOND, **end)
     failure = line("[rank0]: ValueError: 7 columns", 3, A)
-    diagnosis, _ = examine([*block(0, 0, A), *block(1, 0, B), failure, line(KILLED, 12, A), ended, FAILED])
-    assert diagnosis.first_cause
-    assert "7 columns" in diagnosis.first_cause.title
+    diagnosis, _ = examine([*block(0, 0, A), *block(1, 0, B), failure, line(exit_report(-9), 12, A), ended, FAILED])
+    assert "7 columns" in get_cause(diagnosis).title
     assert not diagnosis.other_causes
     assert {issue.rule for issue in diagnosis.consequences} == {"worker-killed", "pod-killed"}
 
@@ -160,9 +147,8 @@ def test_pod_that_is_killed_after_another_failed_is_no_cause():
 
 def test_end_of_torchrun_is_a_consequence_of_the_end_of_its_worker():
     gave_up = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
-    diagnosis, _ = examine([*block(0, 0, A), line(KILLED.replace("-9", "3"), 3, A), *lines(gave_up, 4, A), FAILED])
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "worker-failed"
+    diagnosis, _ = examine([*block(0, 0, A), line(exit_report(3), 3, A), *lines(gave_up, 4, A), FAILED])
+    assert get_cause(diagnosis).rule == "worker-failed"
     assert not diagnosis.other_causes
 
 

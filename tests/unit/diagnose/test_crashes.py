@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue
-from kfjob.joblog.events import JobChanged, JobPhase, LogLine
-from tests.unit.diagnose.cases import examine
+from tests.unit.diagnose.cases import get_cause, read_cause, read_log
 
 RECORDED = Path(__file__).parents[2] / "data" / "crashes"
 CAUSES = {
@@ -40,22 +38,10 @@ Extension modules: numpy.core._multiarray_umath, torch._C (total: 91)
 Segmentation fault (core dumped)"""
 
 
-def read(text: str) -> Diagnosis:
-    diagnosis, _ = examine([*(LogLine(pod="a", text=line) for line in text.splitlines()), JobChanged(phase=JobPhase.STOPPED)])
-    return diagnosis
-
-
-def find_cause(text: str) -> Issue:
-    cause = read(text).first_cause
-    assert cause
-    return cause
-
-
 @pytest.mark.parametrize("name", sorted(CAUSES))
 def test_recorded_crash_has_its_cause(name: str):
-    diagnosis = read((RECORDED / f"{name}.log").read_text())
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == CAUSES[name]
+    diagnosis = read_log((RECORDED / f"{name}.log").read_text())
+    assert get_cause(diagnosis).rule == CAUSES[name]
     assert not diagnosis.other_causes
 
 
@@ -65,7 +51,7 @@ def test_every_recording_has_a_cause():
 
 def test_log_goes_on_after_a_dump():
     later = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB."
-    assert find_cause(f"{DUMP}\n{later}").rule == "cuda-oom"
+    assert read_cause(f"{DUMP}\n{later}").rule == "cuda-oom"
 
 
 @pytest.mark.parametrize(("text", "rule"), [
@@ -74,15 +60,14 @@ def test_log_goes_on_after_a_dump():
     ("train: x.cpp:3: void f(): Assertion `n > 0' failed.", "assertion-failed"),
 ])  # fmt: skip
 def test_report_of_a_crash_explains_the_signal_after_it(text: str, rule: str):
-    diagnosis = read(f"{text}\n/bin/bash: line 1:    17 Aborted                 (core dumped) python train.py")
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == rule
+    diagnosis = read_log(f"{text}\n/bin/bash: line 1:    17 Aborted                 (core dumped) python train.py")
+    assert get_cause(diagnosis).rule == rule
     assert [issue.rule for issue in diagnosis.consequences] == ["worker-aborted"]
 
 
 def test_assertion_of_a_cuda_kernel_is_no_crash_of_native_code():
     text = "x/Indexing.cu:1308: f: block: [196,0,0], thread: [64,0,0] Assertion `srcIndex < srcSelectDimSize` failed."
-    assert find_cause(f"{text}\nRuntimeError: CUDA error: device-side assert triggered").rule == "device-assert"
+    assert read_cause(f"{text}\nRuntimeError: CUDA error: device-side assert triggered").rule == "device-assert"
 
 
 @pytest.mark.parametrize(("text", "rule"), [
@@ -93,4 +78,4 @@ def test_assertion_of_a_cuda_kernel_is_no_crash_of_native_code():
     ("  traceback : Signal 4 (SIGILL) received by PID 75", "illegal-instruction"),
 ])  # fmt: skip
 def test_signal_has_its_own_cause(text: str, rule: str):
-    assert find_cause(text).rule == rule
+    assert read_cause(text).rule == rule

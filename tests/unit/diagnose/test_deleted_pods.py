@@ -6,7 +6,7 @@ import pytest
 
 from kfjob.base.units import SECOND
 from kfjob.joblog.events import NODE_NOT_READY, TERMINATING, Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase
-from tests.unit.diagnose.cases import START, block, examine, lines, progress
+from tests.unit.diagnose.cases import START, block, examine, find_cause, get_cause, lines, progress
 
 FIRST, OTHER = "a-worker-0", "a-worker-1"
 LOST = """[rank0]: Traceback (most recent call last):
@@ -49,8 +49,7 @@ FAILED: list[Event] = [*lines(LOST, 61), pod(FIRST, PodPhase.FAILED, 62, failed=
     [pod(OTHER, PodPhase.RUNNING, 60, reason=TERMINATING)],
 ])  # fmt: skip
 def test_deleted_pod_is_the_first_cause(deletion: list[Event]):
-    first = examine([*RUNNING, *TRAINING, *deletion, *FAILED])[0].first_cause
-    assert first
+    first = find_cause([*RUNNING, *TRAINING, *deletion, *FAILED])
     assert (first.rule, first.pod) == ("pod-deleted", OTHER)
 
 
@@ -61,33 +60,27 @@ def test_deleted_pod_is_the_first_cause(deletion: list[Event]):
 ])  # fmt: skip
 def test_survivors_that_kfjob_deletes_after_the_failure_do_not_hide_the_deleted_pod(survivor: list[Event]):
     events = [*RUNNING, *TRAINING, removal(60), pod(OTHER, PodPhase.DELETED, 61), *lines(LOST, 61), job(JobPhase.FAILED, 60)]
-    first = examine([*events, removal(76, name=FIRST), *survivor])[0].first_cause
-    assert first
+    first = find_cause([*events, removal(76, name=FIRST), *survivor])
     assert (first.rule, first.pod) == ("pod-deleted", OTHER)
 
 
 def test_error_of_an_earlier_round_is_not_the_cause():
     rounds = [block(rank, second, name) for second in (0.1, 5) for rank, name in enumerate((FIRST, OTHER))]
     log = [line for lines_of_round in (*rounds[:2], lines(ERROR, 1, OTHER), *rounds[2:]) for line in lines_of_round]
-    first = examine([*RUNNING, *log, removal(60), *FAILED])[0].first_cause
-    assert first
-    assert first.rule == "pod-deleted"
+    assert find_cause([*RUNNING, *log, removal(60), *FAILED]).rule == "pod-deleted"
 
 
 def test_event_with_the_reason_of_the_deletion_comes_first():
     eviction = removal(60, "TaintManagerEviction", f"Marking for deletion Pod x/{OTHER}")
     diagnosis, _ = examine([*RUNNING, *TRAINING, eviction, removal(60), *FAILED])
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "pod-evicted-by-taint"
+    assert get_cause(diagnosis).rule == "pod-evicted-by-taint"
     assert "pod-deleted" not in {issue.rule for issue in diagnosis.other_causes}
 
 
 def test_pod_that_the_operator_deletes_after_the_failure_is_no_cause():
     failed: list[Event] = [*lines(LOST, 60), pod(FIRST, PodPhase.FAILED, 61, failed=True)]
     removed: list[Event] = [removal(61), pod(OTHER, PodPhase.DELETED, 63), job(JobPhase.FAILED, 62)]
-    first = examine([*RUNNING, *TRAINING, *failed, *removed])[0].first_cause
-    assert first
-    assert first.rule == "peer-closed"
+    assert find_cause([*RUNNING, *TRAINING, *failed, *removed]).rule == "peer-closed"
 
 
 @pytest.mark.parametrize("phase", [JobPhase.STOPPED, JobPhase.SUCCEEDED, JobPhase.RUNNING])
@@ -98,9 +91,7 @@ def test_deletion_without_a_failure_is_no_cause(phase: JobPhase):
 
 def test_container_that_starts_again_is_not_a_deleted_pod():
     message = "Container pytorch failed liveness probe, will be restarted"
-    first = examine([*RUNNING, *TRAINING, removal(60, message=message), *FAILED])[0].first_cause
-    assert first
-    assert first.rule == "peer-closed"
+    assert find_cause([*RUNNING, *TRAINING, removal(60, message=message), *FAILED]).rule == "peer-closed"
 
 
 SILENT: list[Event] = [
@@ -115,6 +106,5 @@ def test_node_that_does_not_answer_is_the_first_cause_until_it_answers_again(ord
     diagnosis = examine(silent)[0]
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("node-lost", OTHER)
-    first = examine([*silent, pod(OTHER, PodPhase.RUNNING, 90), *lines(ERROR, 99), job(JobPhase.FAILED, 100)])[0].first_cause
-    assert first
+    first = find_cause([*silent, pod(OTHER, PodPhase.RUNNING, 90), *lines(ERROR, 99), job(JobPhase.FAILED, 100)])
     assert first.rule == "exception"

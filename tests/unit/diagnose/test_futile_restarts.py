@@ -8,8 +8,7 @@ from kfjob.joblog.events import Event
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce
 from tests.unit.api import script
-
-AGENT = "E1121 06:38:10.000000 1 torch/distributed/elastic/multiprocessing/api.py:1002]"
+from tests.unit.diagnose.cases import exit_report
 
 
 def traceback(index: int, text: str, second: int) -> list[Event]:
@@ -18,7 +17,7 @@ def traceback(index: int, text: str, second: int) -> list[Event]:
 
 
 def failed(index: int, second: int, code: int = 1) -> Event:
-    return script.line(index, f"{AGENT} failed (exitcode: {code}) local_rank: 0 (pid: 7) of binary: /usr/bin/python", second)
+    return script.line(index, exit_report(code), second)
 
 
 def round_(rank: int, second: int) -> list[Event]:

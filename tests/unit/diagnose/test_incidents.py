@@ -12,14 +12,13 @@ from kfjob.joblog.diagnose.engine.incident_reader import MAX_STREAMS, IncidentRe
 from kfjob.joblog.diagnose.engine.incidents import MAX_MESSAGE, Incident, Mark
 from kfjob.joblog.diagnose.rule import IncidentKind, Severity
 from kfjob.joblog.diagnose.rules import BY_ID
-from kfjob.joblog.events import JobChanged, JobPhase, LogLine
+from kfjob.joblog.events import JobPhase
 from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.prefilter import Prefilter
-from tests.unit.diagnose.cases import examine, lines
+from tests.unit.diagnose.cases import examine, find_cause, get_cause, lines, read_log
 from tests.unit.diagnose.texts import LINES, MESSAGES, Text
 
-POD = "a-worker-0"
 ERRORS = [
     text for text in (*MESSAGES, *LINES)
     if BY_ID[text.rule].severity is Severity.ERROR and not BY_ID[text.rule].harmless_before_join
@@ -28,8 +27,7 @@ FRAME = ('  File "/w/train.py", line 7, in main', "    step()")
 
 
 def diagnose_lines(texts: Sequence[str]) -> Diagnosis:
-    diagnosis, _ = examine([*(LogLine(pod=POD, text=text) for text in texts), JobChanged(phase=JobPhase.FAILED)])
-    return diagnosis
+    return read_log("\n".join(texts), JobPhase.FAILED)
 
 
 def read_incidents(text: str) -> list[Incident]:
@@ -57,7 +55,6 @@ def between_another_rank(texts: list[str]) -> list[str]:
 
 
 FORMS: dict[str, Callable[[list[str]], list[str]]] = {
-    "as printed": lambda texts: texts,
     "rank": with_prefix("[rank5]: "),
     "tee": with_prefix("[default2]:"),
     "role": with_prefix("[trainer2]:"),
@@ -86,17 +83,14 @@ def test_every_form_of_a_message_has_the_same_cause(form: str):
 )
 def test_prefix_of_a_logger_is_learned_from_the_heading(prefix: str):
     texts = ["Traceback (most recent call last):", *FRAME, "KeyError: 'x'"]
-    first = diagnose_lines([f"{prefix.replace('50', f'5{number}')}{text}" for number, text in enumerate(texts)]).first_cause
-    assert first
+    first = get_cause(diagnose_lines([f"{prefix.replace('50', f'5{number}')}{text}" for number, text in enumerate(texts)]))
     assert (first.title, first.line) == ("the program ended with `KeyError: 'x'`", 4)
     assert first.place == "/w/train.py:7"
 
 
 def test_heading_may_follow_the_text_of_another_process():
     texts = ["  3%|█ | 3/100 [00:01<00:30]Traceback (most recent call last):", *FRAME, "KeyError: 'x'"]
-    first = diagnose_lines(texts).first_cause
-    assert first
-    assert first.place == "/w/train.py:7"
+    assert get_cause(diagnose_lines(texts)).place == "/w/train.py:7"
 
 
 @pytest.mark.parametrize(
@@ -114,19 +108,6 @@ def test_message_has_all_its_lines_and_no_others():
     assert (exception.kind, blank.kind, after.lines) == (IncidentKind.EXCEPTION, IncidentKind.MESSAGE, ["Batch 7"])
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "During handling of the above exception, another exception occurred:",
-        "The above exception was the direct cause of the following exception:",
-    ],
-)
-def test_chain_is_linked(words: str):
-    first = ["Traceback (most recent call last):", *FRAME, "KeyError: 'x'", "", words, ""]
-    _, *_, last = read_incidents("\n".join([*first, "Traceback (most recent call last):", *FRAME, "ValueError: y"]))
-    assert [incident.name for incident in last.chain()] == ["ValueError", "KeyError"]
-
-
 @pytest.mark.parametrize(("end", "rule"), [
     (FRAME, "traceback-cut"),
     ((*FRAME, "KeyError: 'x'"), "exception"),
@@ -134,8 +115,7 @@ def test_chain_is_linked(words: str):
     ((FRAME[0], "    raise ChildFailedError("), "child-failed"),
 ])  # fmt: skip
 def test_log_that_ends_within_a_traceback(end: Sequence[str], rule: str):
-    first = diagnose_lines(["step 7", "Traceback (most recent call last):", *end]).first_cause
-    assert first
+    first = get_cause(diagnose_lines(["step 7", "Traceback (most recent call last):", *end]))
     assert (first.rule, first.place) == (rule, "/w/train.py:7")
     assert first.evidence[-1] == end[-1].strip()
 
@@ -160,21 +140,18 @@ def test_launcher_is_never_named_above_its_worker(cut: slice, order: str):
     launcher = LAUNCHER.splitlines()[cut]
     worker = [f"[rank0]: {text}" for text in WORKER] if "prefixed" in order else WORKER
     pairs = [text for pair in zip_longest(worker, launcher) for text in pair if text is not None]
-    first = diagnose_lines({"before": launcher + worker, "after": worker + launcher}.get(order, pairs)).first_cause
-    assert first
+    first = get_cause(diagnose_lines({"before": launcher + worker, "after": worker + launcher}.get(order, pairs)))
     assert first.title == "the program ended with `KeyError: 'x'`"
 
 
 def test_leaf_of_a_group_is_the_cause():
-    first = diagnose_lines(next(text.text for text in MESSAGES if "Exception Group" in text.text).split("\n")).first_cause
-    assert first
+    first = get_cause(diagnose_lines(next(text.text for text in MESSAGES if "Exception Group" in text.text).split("\n")))
     assert "ValueError: odd" in " ".join(first.evidence)
 
 
 def test_evidence_is_quoted_whole_with_the_lines_before_it():
     text = next(text for text in MESSAGES if text.rule == "nccl-no-interface")
-    first = diagnose_lines(["epoch 1", "epoch 2", "epoch 3", *text.text.split("\n")]).first_cause
-    assert first
+    first = get_cause(diagnose_lines(["epoch 1", "epoch 2", "epoch 3", *text.text.split("\n")]))
     assert first.context == ("epoch 2", "epoch 3")
     assert first.evidence[-1] == "[rank0]: Bootstrap : no socket interface found"
     assert any("DistBackendError" in line for line in first.evidence)
@@ -220,15 +197,13 @@ def test_rule_about_frames_needs_them():
     assert [cause.rule for cause in causes if cause] == ["shm-semaphores", "shm-semaphores", "disk-full"]
 
 
-@pytest.mark.parametrize("text", ERRORS, ids=lambda text: text.rule)
+@pytest.mark.parametrize("text", MESSAGES, ids=lambda text: text.rule)
 def test_prefilter_keeps_every_line_of_an_incident(text: Text):
     noise = [f"sample {number}: the quick brown fox" for number in range(20)]
     block = "".join(f"{line}\n" for line in (*noise, *text.text.split("\n"), *noise)).encode()
     prefilter = Prefilter(ObserveConfig(trainer="kfjob", rendezvous="c10d"), diagnosis=True)
     selected = [block[start:end].decode() for start, end in prefilter.select(block)]
-    first = diagnose_lines(selected).first_cause
-    assert first
-    assert first.rule == text.rule
+    assert get_cause(diagnose_lines(selected)).rule == text.rule
 
 
 def test_memory_is_bounded():
@@ -242,9 +217,8 @@ def test_memory_is_bounded():
 
 
 def find_first_context(text: str) -> tuple[str, ...]:
-    diagnosis, _ = examine(lines(text))
-    assert diagnosis.first_cause
-    return diagnosis.first_cause.context
+    first = find_cause(lines(text))
+    return first.context
 
 
 FAILURE = (

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from kfjob.cli.commands import run
-from kfjob.joblog.events import LogLine
 from tests.unit.diagnose.cases import block, examine, line
 
 
@@ -24,10 +23,3 @@ def test_quoted_success_of_an_agent_is_no_success():
     quoted = line("docs: the agent prints 'worker group successfully finished' at its end", 5)
     _, symptoms = examine([*block(0, 1, "a-worker-0"), quoted])
     assert not symptoms.history.pod("a-worker-0").has_succeeded
-
-
-def test_success_of_the_agent_is_read():
-    lead = "I1121 06:37:49.644000 1 torch/distributed/elastic/agent/server/api.py:952] [default]"
-    success = LogLine(pod="a-worker-0", text=f"{lead} worker group successfully finished. Waiting 300 seconds for other agents")
-    _, symptoms = examine([*block(0, 1, "a-worker-0"), success])
-    assert symptoms.history.pod("a-worker-0").has_succeeded

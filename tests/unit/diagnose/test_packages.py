@@ -11,14 +11,13 @@ from kfjob.joblog.diagnose.engine.python_packages import ANY_PACKAGE, find_packa
 from kfjob.joblog.events import Event, JobChanged, JobPhase
 from kfjob.joblog.observe_config import ObserveConfig, decode, encode
 from kfjob.objects import names
-from tests.unit.diagnose.cases import examine, line
+from tests.unit.diagnose.cases import find_cause, line
 
 
 def find_hint(module: str, *, local: bool, installer: str = "") -> str:
     events: list[Event] = [line(f"ModuleNotFoundError: No module named '{module}'", 1), JobChanged(phase=JobPhase.FAILED)]
-    diagnosis, _ = examine(events, local=local, config=ObserveConfig(installer=installer))
-    assert diagnosis.first_cause is not None
-    return diagnosis.first_cause.remedy
+    first = find_cause(events, local=local, config=ObserveConfig(installer=installer))
+    return first.remedy
 
 
 def test_hint_names_the_package_and_the_installer_of_the_job():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.diagnose.cases import examine, lines
+from tests.unit.diagnose.cases import examine, find_cause, lines
 
 EVICTED = "Pod ephemeral local storage usage exceeds the total limit of containers 5Gi."
 DESCRIBED = f"""
@@ -24,10 +24,9 @@ LAST SEEN   TYPE      REASON      OBJECT           MESSAGE
 
 @pytest.mark.parametrize(("text", "number"), [(DESCRIBED, 5), (LISTED, 3)], ids=["described", "listed"])
 def test_warning_that_kubectl_printed_is_the_cause(text: str, number: int):
-    diagnosis, _ = examine(lines(text))
-    assert diagnosis.first_cause
-    assert (diagnosis.first_cause.rule, diagnosis.first_cause.line) == ("ephemeral-storage-full", number)
-    assert diagnosis.first_cause.evidence == (f"Evicted: {EVICTED}",)
+    first = find_cause(lines(text))
+    assert (first.rule, first.line) == ("ephemeral-storage-full", number)
+    assert first.evidence == (f"Evicted: {EVICTED}",)
 
 
 def test_problem_of_a_start_that_a_later_event_shows_as_overcome_is_no_error():
@@ -47,7 +46,7 @@ def test_line_of_a_program_is_no_event():
 
 
 def test_reason_of_the_last_state_of_a_container_is_the_cause():
-    diagnosis, _ = examine(
+    first = find_cause(
         lines("""
     State:          Waiting
       Reason:       CrashLoopBackOff
@@ -56,8 +55,7 @@ def test_reason_of_the_last_state_of_a_container_is_the_cause():
       Exit Code:    137
 """)
     )
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "out-of-memory"
+    assert first.rule == "out-of-memory"
 
 
 def test_reasons_of_a_healthy_pod_are_no_error():

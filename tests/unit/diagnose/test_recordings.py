@@ -8,7 +8,7 @@ import pytest
 
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
 from kfjob.joblog.diagnose.rules import BY_ID
-from tests.unit.diagnose.cases import RECORDED, examine, recorded
+from tests.unit.diagnose.cases import RECORDED, examine, find_cause, recorded
 from tests.unit.diagnose.texts import LINES, Text
 
 FAILED = {  # rule, pod, line
@@ -51,19 +51,17 @@ def test_recovered_failures_are_marked(case: str):
 
 @pytest.mark.parametrize("case", sorted(FAILED))
 def test_first_cause_and_its_location(case: str):
-    diagnosis, _ = examine(recorded(case))
-    assert diagnosis.first_cause
-    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod, diagnosis.first_cause.line) == FAILED[case]
+    first = find_cause(recorded(case))
+    assert (first.rule, first.pod, first.line) == FAILED[case]
 
 
 @pytest.mark.parametrize("case", sorted(FAILED))
 def test_location_is_that_of_the_quoted_line(case: str):
-    diagnosis, _ = examine(recorded(case))
-    assert diagnosis.first_cause
-    path = RECORDED / case / f"{diagnosis.first_cause.pod}.log"
-    assert diagnosis.first_cause.line
-    line = path.read_text(errors="replace").splitlines()[diagnosis.first_cause.line - 1]
-    assert diagnosis.first_cause.evidence[-1] == line.strip()[:400]
+    first = find_cause(recorded(case))
+    path = RECORDED / case / f"{first.pod}.log"
+    assert first.line
+    line = path.read_text(errors="replace").splitlines()[first.line - 1]
+    assert first.evidence[-1] == line.strip()[:400]
 
 
 def test_peer_of_a_failed_worker_is_a_consequence():
@@ -78,9 +76,7 @@ def test_peer_of_a_failed_worker_is_a_consequence():
 
 
 def test_torchrun_summary_dates_lines_without_a_time():
-    diagnosis, _ = examine(recorded("2.15.0-c10d-worker-exception-norestart"))
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.time == 1795242772 * 10**9  # 2026-11-21 06:32:52
+    assert find_cause(recorded("2.15.0-c10d-worker-exception-norestart")).time == 1795242772 * 10**9  # 2026-11-21 06:32:52
 
 
 def test_stale_store_explains_the_loss_of_rank_0():
@@ -91,10 +87,9 @@ def test_stale_store_explains_the_loss_of_rank_0():
 
 
 def test_equal_failures_are_one_issue():
-    diagnosis, _ = examine(recorded("2.15.0-c10d-gloo-bogus-ifname"))
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.pods == ("fsdp-master-0", "fsdp-worker-0")
-    assert diagnosis.first_cause.title == "gloo finds no address for the interface `eth9`"
+    first = find_cause(recorded("2.15.0-c10d-gloo-bogus-ifname"))
+    assert first.pods == ("fsdp-master-0", "fsdp-worker-0")
+    assert first.title == "gloo finds no address for the interface `eth9`"
 
 
 @pytest.mark.parametrize("text", [text for text in LINES if text.source.startswith("seen: 2")], ids=lambda text: text.rule)

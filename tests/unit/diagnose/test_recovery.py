@@ -8,14 +8,24 @@ import pytest
 
 from kfjob.base.units import SECOND
 from kfjob.cli.diagnose import diagnosis_text
-from kfjob.joblog.diagnose.diagnosis import Diagnosis
 from kfjob.joblog.diagnose.engine.line_reports import has_full_bar, reports_success
-from kfjob.joblog.events import END_UNKNOWN, Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
+from kfjob.joblog.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.prefilter import Prefilter
-from tests.unit.diagnose.cases import START, block, examine, line, lines, progress
+from tests.unit.diagnose.cases import (
+    START,
+    block,
+    examine,
+    exit_report,
+    find_cause,
+    get_cause,
+    line,
+    lines,
+    progress,
+    read_cause,
+    read_log,
+)
 
-ENDED = JobChanged(phase=JobPhase.STOPPED, reason=END_UNKNOWN)
 IMPORT = """Traceback (most recent call last):
   File "/w/opt.py", line 3, in <module>
     import apex
@@ -28,11 +38,6 @@ HEAD = CRASH.rpartition("\n")[0]
 STEPS = "\n".join(f"step {step} loss {3 - step / 10:.1f}" for step in range(1, 6))
 
 
-def read(text: str) -> Diagnosis:
-    diagnosis, _ = examine([*(LogLine(pod="a-worker-0", text=line) for line in text.splitlines()), ENDED])
-    return diagnosis
-
-
 @pytest.mark.parametrize("after", [
     "apex not available; using torch AdamW",
     "Falling back to the pure Python implementation",
@@ -41,13 +46,9 @@ def read(text: str) -> Diagnosis:
     f"Retrying in 5 s\n{STEPS}",
 ])  # fmt: skip
 def test_handled_exception_is_recovered(after: str):
-    diagnosis = read(f"{IMPORT}\n{after}")
+    diagnosis = read_log(f"{IMPORT}\n{after}")
     assert diagnosis.healthy
     assert [issue.rule for issue in diagnosis.recovered] == ["module-not-found"]
-
-
-API = "torch/distributed/elastic/multiprocessing/api.py:1002]"
-FAILED = f"{API} failed (exitcode: 1) local_rank: 1 (pid: 9) of binary: /usr/bin/python"
 
 
 @pytest.mark.parametrize("after", [
@@ -58,28 +59,22 @@ FAILED = f"{API} failed (exitcode: 1) local_rank: 1 (pid: 9) of binary: /usr/bin
     "2026-11-21 06:37:50 INFO wandb: Synced 5 files",
 ])  # fmt: skip
 def test_exception_that_nothing_follows_is_the_cause(after: str):
-    diagnosis = read(f"{IMPORT}\n{after}")
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "module-not-found"
+    assert read_cause(f"{IMPORT}\n{after}").rule == "module-not-found"
 
 
 def test_last_exception_of_a_process_is_its_cause():
-    diagnosis = read(f"{IMPORT}\n\nloading data\ntokenizing\nGPU memory 3 GB\n{CRASH}")
-    assert diagnosis.first_cause
-    assert "7 columns" in diagnosis.first_cause.title
+    diagnosis = read_log(f"{IMPORT}\n\nloading data\ntokenizing\nGPU memory 3 GB\n{CRASH}")
+    assert "7 columns" in get_cause(diagnosis).title
     assert [issue.rule for issue in diagnosis.recovered] == ["module-not-found"]
 
 
 def test_exceptions_that_follow_each_other_directly_stay_together():
-    diagnosis = read(f"{IMPORT}\n\n{CRASH}")
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "module-not-found"
+    assert read_cause(f"{IMPORT}\n\n{CRASH}").rule == "module-not-found"
 
 
 def test_same_exception_that_was_handled_once_and_not_again():
-    diagnosis = read(f"{IMPORT}\nRetrying in 5 s\n{STEPS}\n{IMPORT}")
-    assert diagnosis.first_cause
-    assert (diagnosis.first_cause.rule, diagnosis.first_cause.line) == ("module-not-found", 14)
+    first = read_cause(f"{IMPORT}\nRetrying in 5 s\n{STEPS}\n{IMPORT}")
+    assert (first.rule, first.line) == ("module-not-found", 14)
 
 
 @pytest.mark.parametrize(
@@ -87,13 +82,17 @@ def test_same_exception_that_was_handled_once_and_not_again():
     ["--- Logging error ---", "Error in atexit._run_exitfuncs:", "Exception ignored in: <function f at 0x7f>"],
 )
 def test_exception_that_only_python_has_seen_is_no_issue(before: str):
-    diagnosis = read(f"{before}\n{CRASH}")
+    diagnosis = read_log(f"{before}\n{CRASH}")
     assert diagnosis.healthy
     assert not diagnosis.warnings
 
 
-def test_exception_of_a_task_is_a_warning():
-    diagnosis = read(f"Task exception was never retrieved\nfuture: <Task finished>\n{CRASH}")
+@pytest.mark.parametrize(
+    "before", ["Exception in thread Thread-1 (reader):", "Task exception was never retrieved\nfuture: <Task finished>"]
+)
+def test_exception_of_a_thread_or_a_task_is_a_warning(before: str):
+    diagnosis = read_log(f"{before}\n{CRASH}")
+    assert diagnosis.healthy
     assert [issue.rule for issue in diagnosis.warnings] == ["thread-died"]
 
 
@@ -101,13 +100,10 @@ def test_exception_of_a_task_is_a_warning():
     "{'train_runtime': 3311.2, 'train_samples_per_second': 12.3, 'train_loss': 0.93, 'epoch': 3.0}",
     "Training completed. Do not forget to share your model on huggingface.co/models =)",
     "`Trainer.fit` stopped: `max_epochs=3` reached.",
-    "Finished training in 3 h",
-    "All done!",
-    "Saved final checkpoint to /out",
     "100%|##########| 500/500 [10:11<00:00,  1.2s/it]",
 ])  # fmt: skip
 def test_report_of_success_is_quoted_and_not_claimed(text: str):
-    diagnosis = read(f"step 1 of 2\n{text}")
+    diagnosis = read_log(f"step 1 of 2\n{text}")
     assert not diagnosis.succeeded
     assert diagnosis.reports == (("a-worker-0", text),)
     assert "the log ends with a report of success, and the exit code is unknown" in "\n".join(diagnosis_text("a", diagnosis))
@@ -138,7 +134,7 @@ def test_report_of_success_is_quoted_and_not_claimed(text: str):
 ])  # fmt: skip
 def test_every_form_of_success_passes_the_filter(text: str, change: Callable[[str], str]):
     line = change(text)
-    assert read(f"step 1 of 2\n{line}").reports == (("a-worker-0", line),)
+    assert read_log(f"step 1 of 2\n{line}").reports == (("a-worker-0", line),)
     block = f"noise\n{line}\n".encode()
     assert (6, len(block) - 1) in Prefilter(ObserveConfig(), diagnosis=True).select(block)
 
@@ -157,7 +153,7 @@ def test_every_form_of_success_passes_the_filter(text: str, change: Callable[[st
 def test_other_lines_report_no_success(text: str):
     assert not reports_success(text)
     assert not has_full_bar(text)
-    assert not read(text).reports
+    assert not read_log(text).reports
 
 
 @pytest.mark.parametrize("text", [
@@ -170,59 +166,45 @@ def test_a_full_bar_of_the_training_is_a_report(text: str):
     assert has_full_bar(text)
 
 
-def test_failed_process_after_a_report_of_success_is_an_error():
-    failed = "E1121 06:38:10.0 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0"
-    diagnosis = read(f"{IMPORT}\n2026-11-21 06:37:50 INFO Training finished\n{failed}")
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "module-not-found"
-
-
 COMMAND = "cp: cannot stat '/cache/a': No such file or directory"
 
 
 @pytest.mark.parametrize("after", [STEPS, "2026-11-21 06:37:50 INFO Training finished", "Saved the model to /out"])
 def test_script_that_goes_on_after_a_failed_command_is_healthy(after: str):
-    diagnosis = read(f"{COMMAND}\n{after}")
+    diagnosis = read_log(f"{COMMAND}\n{after}")
     assert diagnosis.healthy
     assert [issue.rule for issue in diagnosis.recovered] == ["command-file-missing"]
 
 
 def test_failed_command_at_the_end_is_the_cause():
-    diagnosis = read(f"starting\n{COMMAND}")
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "command-file-missing"
+    assert read_cause(f"starting\n{COMMAND}").rule == "command-file-missing"
 
 
 def test_failed_command_of_a_running_job_is_a_warning():
-    diagnosis, _ = examine([LogLine(pod="a-worker-0", text=COMMAND), JobChanged(phase=JobPhase.RUNNING)])
-    assert [issue.rule for issue in diagnosis.warnings] == ["command-file-missing"]
+    assert [issue.rule for issue in read_log(COMMAND, JobPhase.RUNNING).warnings] == ["command-file-missing"]
 
 
-@pytest.mark.parametrize("text", ["fatal: not a git repository (or any of the parent directories): .git"])
-def test_version_look_up_without_a_repository_is_no_issue(text: str):
-    diagnosis = read(text)
+def test_version_look_up_without_a_repository_is_no_issue():
+    diagnosis = read_log("fatal: not a git repository (or any of the parent directories): .git")
     assert not diagnosis.first_cause
     assert not diagnosis.recovered
 
 
 def test_exception_after_a_failed_command_is_the_cause():
-    diagnosis = read(f"{COMMAND}\n{CRASH}")
-    assert diagnosis.first_cause
-    assert "7 columns" in diagnosis.first_cause.title
+    diagnosis = read_log(f"{COMMAND}\n{CRASH}")
+    assert "7 columns" in get_cause(diagnosis).title
     assert [issue.rule for issue in diagnosis.recovered] == ["command-file-missing"]
 
 
 def test_failure_that_a_warning_announced_is_an_error():
     text = "The NVIDIA driver on your system is too old (found version 11040)."
     warning = f"/w/torch/cuda/__init__.py:129: UserWarning: CUDA initialization: {text}"
-    assert not read(warning).first_cause
-    diagnosis = read(f"{warning}\n{HEAD}\nRuntimeError: {text}")
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "driver-too-old"
+    assert not read_log(warning).first_cause
+    assert read_cause(f"{warning}\n{HEAD}\nRuntimeError: {text}").rule == "driver-too-old"
 
 
 def test_error_that_is_quoted_in_a_labelled_sample_is_no_issue():
-    assert read('question: How do I fix "RuntimeError: CUDA error: out of memory" here?\nstep 1').healthy
+    assert read_log('question: How do I fix "RuntimeError: CUDA error: out of memory" here?\nstep 1').healthy
 
 
 def with_steps(first: int, last: int) -> str:
@@ -234,7 +216,7 @@ def with_steps(first: int, last: int) -> str:
     ("", with_steps(1, 4)),
 ])  # fmt: skip
 def test_exception_before_further_progress_of_the_only_process_is_recovered(before: str, after: str):
-    diagnosis = read(f"{before}\n{CRASH}\n{after}".strip())
+    diagnosis = read_log(f"{before}\n{CRASH}\n{after}".strip())
     assert diagnosis.healthy
     assert [issue.rule for issue in diagnosis.recovered] == ["exception"]
 
@@ -244,14 +226,12 @@ def test_exception_before_further_progress_of_the_only_process_is_recovered(befo
     ("2026-11-21 06:37:00 WARNING the rate is high", "2026-11-21 06:37:01 INFO closing"),
 ])  # fmt: skip
 def test_exception_without_further_progress_is_the_cause(before: str, after: str):
-    diagnosis = read(f"{before}\n{CRASH}\n{after}")
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "exception"
+    assert read_cause(f"{before}\n{CRASH}\n{after}").rule == "exception"
 
 
 @pytest.mark.parametrize("prefix", ["WARNING:root:upload failed: ", "/w/up.py:3: UserWarning: "])
 def test_traceback_in_a_warning_is_a_warning(prefix: str):
-    diagnosis = read(f"{prefix}{CRASH}")
+    diagnosis = read_log(f"{prefix}{CRASH}")
     assert diagnosis.healthy
     assert [issue.rule for issue in diagnosis.warnings] == ["exception"]
 
@@ -272,8 +252,7 @@ def test_a_failure_that_no_restart_cures_is_the_cause_though_the_next_round_prin
     before, _ = examine(events)
     assert before.first_cause is None or before.first_cause.rule != "agent-stopped"
     diagnosis, _ = examine([*events, end])
-    assert diagnosis.first_cause is not None
-    assert diagnosis.first_cause.title == "the program ended with `ValueError: the data has 7 columns`"
+    assert get_cause(diagnosis).title == "the program ended with `ValueError: the data has 7 columns`"
     assert "agent-stopped" in [issue.rule for issue in diagnosis.harmless]
 
 
@@ -287,46 +266,37 @@ def test_survived_error_is_the_suspect_if_nothing_else_explains_the_failure(afte
         assert (diagnosis.first_cause.rule, diagnosis.first_cause.severity) == ("module-not-found", "error")
         assert not diagnosis.recovered
         assert diagnosis.explained
-    diagnosis, _ = examine([*log, JobChanged(phase=JobPhase.FAILED)])
-    text = "\n".join(diagnosis_text("a", diagnosis))
+    text = "\n".join(diagnosis_text("a", read_log(f"{IMPORT}\n{after}", JobPhase.FAILED)))
     assert "the program went on after it, but no other error explains the failure" in text
 
 
 def test_last_survived_error_is_the_suspect():
     log = f"{IMPORT}\nfalling back to torch\nloading\n\n{CRASH}\nskipping the sample\nnoise"
-    events = [LogLine(pod="a-worker-0", text=text) for text in log.splitlines()]
-    diagnosis, _ = examine([*events, JobChanged(phase=JobPhase.FAILED)])
-    assert diagnosis.first_cause
-    assert "7 columns" in diagnosis.first_cause.title
+    diagnosis = read_log(log, JobPhase.FAILED)
+    assert "7 columns" in get_cause(diagnosis).title
     assert [issue.rule for issue in diagnosis.recovered] == ["module-not-found"]
 
 
 def test_survived_error_is_no_suspect_beside_another_cause_or_in_another_pod():
     log = [LogLine(pod="a-worker-0", text=text) for text in f"{IMPORT}\nfalling back to torch\nnoise".splitlines()]
     killed = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=137, reason="Error")
-    diagnosis, _ = examine([*log, killed, JobChanged(phase=JobPhase.FAILED)])
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "pod-killed"
+    assert find_cause([*log, killed, JobChanged(phase=JobPhase.FAILED)]).rule == "pod-killed"
     other = [LogLine(pod="a-worker-1", text=text) for text in f"{CRASH}\nfalling back to 6\nnoise".splitlines()]
     failed = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=1, reason="Error")
-    diagnosis, _ = examine([*log, *other, failed])
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "module-not-found"
+    assert find_cause([*log, *other, failed]).rule == "module-not-found"
 
 
-def test_exit_code_of_the_agent_brings_back_the_error_that_a_worker_survived():
-    failed = "E1121 06:38:10.0 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0"
-    diagnosis = read(f"{IMPORT}\nfalling back to torch\nnoise\n{failed}")
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "module-not-found"
+@pytest.mark.parametrize("after", ["falling back to torch\nnoise", "2026-11-21 06:37:50 INFO Training finished"])
+def test_exit_code_of_the_agent_brings_back_the_error_that_a_worker_survived(after: str):
+    diagnosis = read_log(f"{IMPORT}\n{after}\n{exit_report()}")
+    assert get_cause(diagnosis).rule == "module-not-found"
     assert [issue.rule for issue in diagnosis.consequences] == ["worker-failed"]
 
 
 @pytest.mark.parametrize("between", ["", "loading the data\nreading the shards\nbuilding the model\n"])
 def test_of_equal_failures_the_first_is_the_cause(between: str):
-    diagnosis = read(between.join([f"{CRASH}\n"] * 4))
-    assert diagnosis.first_cause
-    assert (diagnosis.first_cause.line, diagnosis.first_cause.count) == (4, 4)
+    first = read_cause(between.join([f"{CRASH}\n"] * 4))
+    assert (first.line, first.count) == (4, 4)
 
 
 def test_of_equal_rounds_the_first_is_the_cause_though_each_round_trains():
@@ -351,25 +321,15 @@ def test_exception_of_a_job_that_succeeded_is_not_said_to_have_ended_it():
 
 
 def test_a_time_of_an_earlier_line_is_marked():
-    stamped = "2026-11-21 06:38:10 starting"
-    texts = [
-        stamped,
-        "Traceback (most recent call last):",
-        '  File "train.py", line 1, in <module>',
-        "    work()",
-        "KeyError: 'a'",
-    ]
-    events = [LogLine(pod="w-0", text=text) for text in texts]
-    diagnosis, _ = examine(events)
-    assert diagnosis.first_cause is not None
+    diagnosis = read_log(f"2026-11-21 06:38:10 starting\n{CRASH}")
     assert any("after 2026-11-21 06:38:10Z" in text for text in diagnosis_text("a", diagnosis))
 
 
 def test_lost_peer_before_the_end_that_the_program_reports_is_no_error():
     lost = "node1:21:40 [0] misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remote peer node1<33412>"
-    assert read(f"{lost}\nTraining complete").healthy
-    assert not read(f"Training complete\n{lost}").healthy
-    assert not read("NCCL WARN no socket interface found\nTraining complete").healthy
+    assert read_log(f"{lost}\nTraining complete").healthy
+    assert not read_log(f"Training complete\n{lost}").healthy
+    assert not read_log("NCCL WARN no socket interface found\nTraining complete").healthy
 
 
 @pytest.mark.parametrize("message", [
@@ -377,6 +337,6 @@ def test_lost_peer_before_the_end_that_the_program_reports_is_no_error():
     "/data/a.mp4: Invalid data found when processing input",
 ])  # fmt: skip
 def test_message_before_steps_and_the_end_that_the_program_reports_is_no_error(message: str):
-    assert read(f"{message}\nstep 10 loss 2.9\nstep 20 loss 2.8\nTraining complete").healthy
-    assert not read(f"{message}\nTraining complete").healthy
-    assert not read(f"step 10 loss 2.9\nstep 20 loss 2.8\n{message}\nTraining complete").healthy
+    assert read_log(f"{message}\nstep 10 loss 2.9\nstep 20 loss 2.8\nTraining complete").healthy
+    assert not read_log(f"{message}\nTraining complete").healthy
+    assert not read_log(f"step 10 loss 2.9\nstep 20 loss 2.8\n{message}\nTraining complete").healthy

@@ -16,7 +16,7 @@ from kfjob.joblog.diagnose.rule import Rule, Severity, Subject
 from kfjob.joblog.diagnose.rules import BY_ID, RULES
 from kfjob.joblog.events import LogLine, PodChanged, PodPhase
 from kfjob.spec.job import JobSpec
-from tests.unit.diagnose.cases import examine
+from tests.unit.diagnose.cases import examine, find_cause
 from tests.unit.diagnose.texts import LINES
 
 DOTTED_FIELD = re.compile(r"`([a-z_]+(?:\.[a-z_]+)+)(?::[^`]*)?`")
@@ -138,9 +138,8 @@ def test_local_job_gets_the_local_remedy(line):
     pod = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=1)
     remedies = []
     for local in (False, True):
-        diagnosis, _ = examine([LogLine(pod="a-worker-0", text=line.text), pod], local=local)
-        assert diagnosis.first_cause
-        remedies.append(diagnosis.first_cause.remedy)
+        first = find_cause([LogLine(pod="a-worker-0", text=line.text), pod], local=local)
+        remedies.append(first.remedy)
     assert "`kfjob run --code DIR`" in remedies[0]
     assert remedies[1] == "use an absolute path, or set the working directory"
 

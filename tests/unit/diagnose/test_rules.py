@@ -18,7 +18,7 @@ from kfjob.joblog.events import Event, JobChanged, JobPhase, KubernetesEvent, Lo
 from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.prefilter import Prefilter
-from tests.unit.diagnose.cases import START, examine
+from tests.unit.diagnose.cases import START, examine, find_cause
 from tests.unit.diagnose.cluster_event_texts import EVENTS, QUEUES
 from tests.unit.diagnose.texts import JOBS, LINES, PODS
 
@@ -54,14 +54,13 @@ def test_failed_job_with_this_line_is_diagnosed(rule: str, text: str):
         PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, container_id="c", exit_code=1, reason="Error", time=START + 9),
         JobChanged(phase=JobPhase.FAILED, time=START + 10),
     ]
-    diagnosis, _ = examine(events)
-    assert diagnosis.first_cause
-    assert (diagnosis.first_cause.rule, diagnosis.first_cause.line, diagnosis.first_cause.evidence) == (
+    first = find_cause(events)
+    assert (first.rule, first.line, first.evidence) == (
         rule,
         1,
         (text.strip(),),
     )
-    assert UNKNOWN_VALUE not in diagnosis.first_cause.title
+    assert UNKNOWN_VALUE not in first.title
 
 
 @pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in PODS])
@@ -69,10 +68,9 @@ def test_pod_state_matches_its_rule(rule: str, state: PodChanged):
     match = match_pod(state)
     assert match
     assert match.id == rule
-    diagnosis, _ = examine([state])
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == rule
-    assert diagnosis.first_cause.evidence[0]
+    first = find_cause([state])
+    assert first.rule == rule
+    assert first.evidence[0]
 
 
 @pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in JOBS])
@@ -83,12 +81,11 @@ def test_job_state_matches_its_rule(rule: str, state: JobChanged):
 
 @pytest.mark.parametrize(("rule", "event"), [(rule, event) for rule, event, _ in EVENTS])
 def test_cluster_event_matches_its_rule(rule: str, event: KubernetesEvent):
-    diagnosis, _ = examine([event, JobChanged(phase=JobPhase.PENDING, reason="PyTorchJobCreated")])
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == rule
-    assert diagnosis.first_cause.pod == ("a-worker-0" if event.kind == "Pod" else "")
-    assert diagnosis.first_cause.evidence == (f"{event.reason}: {event.message}",)
-    assert UNKNOWN_VALUE not in diagnosis.first_cause.title + diagnosis.first_cause.cause + diagnosis.first_cause.remedy
+    first = find_cause([event, JobChanged(phase=JobPhase.PENDING, reason="PyTorchJobCreated")])
+    assert first.rule == rule
+    assert first.pod == ("a-worker-0" if event.kind == "Pod" else "")
+    assert first.evidence == (f"{event.reason}: {event.message}",)
+    assert UNKNOWN_VALUE not in first.title + first.cause + first.remedy
 
 
 @pytest.mark.parametrize(("rule", "status"), [(rule, status) for rule, status, _ in QUEUES])
@@ -132,10 +129,6 @@ def test_rule_is_complete(rule: Rule):
             *(["signal"] if {"number", "code"} & set(rule.regex.names) else []),
             *_EXTRA_GROUPS.get(rule.subject, ()),
         }
-
-
-def test_ids_are_unique():
-    assert len(BY_ID) == len(RULES)
 
 
 @pytest.mark.parametrize("text", [

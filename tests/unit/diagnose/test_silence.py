@@ -22,7 +22,7 @@ from kfjob.joblog.view.silence import (
     describe_last_lines,
     describe_silence,
 )
-from tests.unit.diagnose.cases import START, block, examine, line, progress
+from tests.unit.diagnose.cases import FINISHED, START, block, examine, line, progress
 
 PODS = ("a-worker-0", "a-worker-1")
 STARTED: list[Event] = [
@@ -44,8 +44,7 @@ def test_a_pod_that_waits_for_its_restart_is_no_silence():
 
 
 def test_a_job_whose_agents_report_success_is_not_silent():
-    done = "I1121 06:20:54.3 1 torch/distributed/elastic/agent/server/api.py:931] [default] worker group successfully finished."
-    ended = [line(done, 16, pod) for pod in PODS]
+    ended = [line(FINISHED, 16, pod) for pod in PODS]
     assert SilenceReminder().announce(reduce_all(JobView(), [*HANG, ended[0], tick(34)]))
     assert SilenceReminder().announce(reduce_all(JobView(), [*HANG, *ended, tick(34)])) == ""
 
@@ -153,9 +152,7 @@ def remind(events: list[Event], *, start: int) -> list[tuple[int, str]]:
 
 
 def test_end_of_some_is_said_once_and_then_rarely():
-    lead = "I1121 06:20:54.3 1 torch/distributed/elastic/agent/server/api.py:931] [default]"
-    ended = line(f"{lead} worker group successfully finished.", 15, PODS[1])
-    said = remind([*HANG, ended], start=20)
+    said = remind([*HANG, line(FINISHED, 15, PODS[1])], start=20)
     assert [second for second, _ in said] == [2, 60, 120, 300]
     assert said[0][1].startswith("the training processes of `a-worker-1` have ended; waiting for `a-worker-0`; ")
     assert said[2][1].endswith("`kfjob stop a` ends the job (for 2 min)")

@@ -7,7 +7,7 @@ import pytest
 from kfjob.joblog.diagnose.diagnosis import Diagnosis
 from kfjob.joblog.events import JobChanged, JobPhase, LogLine
 from kfjob.joblog.observe_config import ObserveConfig
-from tests.unit.diagnose.cases import examine
+from tests.unit.diagnose.cases import examine, get_cause
 
 
 def read(*logs: str, unconnected: str = "") -> Diagnosis:
@@ -20,8 +20,7 @@ STEPS = "\n".join(f"step {step} loss {3 - step / 10:.2f}" for step in range(9))
 
 
 def test_pods_that_all_train_with_a_command_that_connects_nobody():
-    first = read(STEPS, STEPS, unconnected="python train.py").first_cause
-    assert first
+    first = get_cause(read(STEPS, STEPS, unconnected="python train.py"))
     assert (first.rule, first.evidence) == ("independent-trainings", ("step 8 loss 2.20",))
     assert "2 independent trainings" in first.title
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.joblog.events import JobChanged, JobPhase, LogLine
-from tests.unit.diagnose.cases import examine
+from tests.unit.diagnose.cases import examine, get_cause
 
 HOST = "files.example.org"
 LIBRARY = '  File "/v/lib/python3.12/site-packages/urllib3/connection.py", line 198, in _new_conn\n    sock = connect()'
@@ -35,8 +35,7 @@ requests.exceptions.ConnectionError: {POOL}{CAUSED}"""
 def find_issue(text: str, pods: int = 1):
     events = [LogLine(pod=f"a-worker-{pod}", text=line) for pod in range(pods) for line in text.splitlines()]
     diagnosis, _ = examine([*events, JobChanged(phase=JobPhase.FAILED)], local=True)
-    issue = diagnosis.first_cause
-    assert issue
+    issue = get_cause(diagnosis)
     assert issue.rule == "name-unresolvable"
     return issue
 

@@ -17,12 +17,11 @@ from kfjob.joblog.diagnose.engine.ranking import GAP
 from kfjob.joblog.diagnose.rule import Role, Severity
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import END_UNKNOWN, Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase, StoreChanged
-from tests.unit.diagnose.cases import RECORDED, START, block, examine, line, lines, progress, recorded
+from tests.unit.diagnose.cases import RECORDED, START, block, examine, exit_report, find_cause, line, lines, progress, recorded
 from tests.unit.diagnose.texts import LINES
 
 A, B = "a-worker-0", "a-worker-1"
 FAILED = JobChanged(phase=JobPhase.FAILED, reason="PyTorchJobFailed")
-BOX = "E1121 06:38:10.000000 1 torch/distributed/elastic/multiprocessing/api.py:1002]"
 TIMEOUT = next(text.text for text in LINES if text.rule == "nccl-timeout")
 BAR = "Running tokenizer on dataset:  34%|███▍      | 1200/3600 [29:51<57:30, 0.7 examples/s]"
 
@@ -43,8 +42,7 @@ def test_hint_names_the_setting_that_chose_the_image(container: str, setting: st
         kind="Pod", name="a-etcd", reason="Failed", message="Failed to pull image: not found", container=container, warning=True
     )
     for event in (state, StoreChanged(state=state), recorded_event):
-        first = examine([JobChanged(phase=JobPhase.RUNNING), event])[0].first_cause
-        assert first
+        first = find_cause([JobChanged(phase=JobPhase.RUNNING), event])
         assert (first.rule, first.pod) == ("image-not-found", "a-etcd")
         assert first.remedy.startswith(f"check {setting}; ")
 
@@ -52,8 +50,7 @@ def test_hint_names_the_setting_that_chose_the_image(container: str, setting: st
 def test_logs_of_another_container_are_those_of_kubectl():
     """`kfjob logs` knows the pods of the job and the container that trains."""
     state = PodChanged(pod="a-etcd", phase=PodPhase.RUNNING, reason="CrashLoopBackOff", restarts=4, container="etcd")
-    first = examine([JobChanged(phase=JobPhase.RUNNING), StoreChanged(state=state)])[0].first_cause
-    assert first
+    first = find_cause([JobChanged(phase=JobPhase.RUNNING), StoreChanged(state=state)])
     assert first.remedy.startswith("`kubectl logs a-etcd -c etcd --previous` shows the last lines")
 
 
@@ -69,10 +66,9 @@ def test_abort_without_another_error_comes_before_a_lost_connection():
     events: list[Event] = [*block(0, 0, A), *block(1, 0, B), progress(1, 1), progress(2, 2)]
     events += [line("RuntimeError: [pair.cc:561] Connection closed by peer [10.0.0.2]:54475.", 9, B)]
     events += [line("terminate called without an active exception", 10, A)]
-    events += [line(f"{BOX} failed (exitcode: -6) local_rank: 0 (pid: 9) of binary: /usr/bin/python", 11, A), FAILED]
-    diagnosis, _ = examine(events)
-    assert diagnosis.first_cause
-    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("native-crash", A)
+    events += [line(exit_report(-6), 11, A), FAILED]
+    first = find_cause(events)
+    assert (first.rule, first.pod) == ("native-crash", A)
 
 
 def test_abort_after_a_timeout_is_its_consequence():
@@ -85,15 +81,13 @@ def test_abort_after_a_timeout_is_its_consequence():
         *lines(crash, 10, A),
         FAILED,
     ]
-    diagnosis, _ = examine(events)
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "nccl-timeout"
+    assert find_cause(events).rule == "nccl-timeout"
 
 
 def test_failed_worker_without_output_comes_before_a_lost_connection():
     events: list[Event] = [*block(0, 0, A), *block(1, 0, B)]
     events += [line("RuntimeError: Connection reset by peer", 9, B)]
-    events += [line(f"{BOX} failed (exitcode: 1) local_rank: 0 (pid: 9) of binary: /usr/bin/python", 10, A), FAILED]
+    events += [line(exit_report(), 10, A), FAILED]
     diagnosis, _ = examine(events)
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("worker-failed", A)
@@ -102,21 +96,17 @@ def test_failed_worker_without_output_comes_before_a_lost_connection():
 
 
 def test_timeout_while_a_rank_prepares_data_is_explained_with_its_bar():
-    diagnosis, _ = examine([line(BAR, 1, A), line(TIMEOUT.replace("rank0", "rank1"), 1800, B), FAILED])
-    assert diagnosis.first_cause
-    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("slow-preparation", A)
-    assert "`Running tokenizer on dataset` was at 34 %" in diagnosis.first_cause.cause
+    first = find_cause([line(BAR, 1, A), line(TIMEOUT.replace("rank0", "rank1"), 1800, B), FAILED])
+    assert (first.rule, first.pod) == ("slow-preparation", A)
+    assert "`Running tokenizer on dataset` was at 34 %" in first.cause
     done = BAR.replace(" 34%", "100%")
-    diagnosis, _ = examine([line(done, 1, A), line(TIMEOUT.replace("rank0", "rank1"), 1800, B), FAILED])
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule != "slow-preparation"
+    assert find_cause([line(done, 1, A), line(TIMEOUT.replace("rank0", "rank1"), 1800, B), FAILED]).rule != "slow-preparation"
 
 
 def test_pods_with_a_process_group_each_are_independent_trainings():
     events: list[Event] = [JobChanged(phase=JobPhase.RUNNING), *block(0, 0, A, world=1), *block(0, 0, B, world=1)]
-    diagnosis, _ = examine([*events, progress(1, 1), progress(1, 1, B)])
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.title == "the job runs 2 independent trainings instead of one on 2 nodes"
+    first = find_cause([*events, progress(1, 1), progress(1, 1, B)])
+    assert first.title == "the job runs 2 independent trainings instead of one on 2 nodes"
     diagnosis, _ = examine([JobChanged(phase=JobPhase.RUNNING), *block(0, 0, A), *block(1, 0, B), progress(1, 1)])
     assert diagnosis.healthy
 
@@ -127,9 +117,8 @@ def test_rank_0_without_an_agent_that_ended_explains_lost_connections():
         line("RuntimeError: Connection reset by peer", 2, B),
         JobChanged(phase=JobPhase.STOPPED),
     ]
-    diagnosis, _ = examine(events)
-    assert diagnosis.first_cause
-    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("rank0-gone", A)
+    first = find_cause(events)
+    assert (first.rule, first.pod) == ("rank0-gone", A)
 
 
 def test_hang_after_the_first_connection_is_a_warning():
@@ -175,9 +164,7 @@ def test_success_is_claimed_only_where_it_was_seen():
 
 def test_raised_connection_error_is_an_error_before_the_agent_joins():
     text = "torch.distributed.DistNetworkError: The client socket has timed out after 600ms while trying to connect to (h, 1)."
-    diagnosis, _ = examine([line(text, 1)])
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.rule == "rendezvous-refused"
+    assert find_cause([line(text, 1)]).rule == "rendezvous-refused"
 
 
 @pytest.mark.parametrize("case", ["2.15.0-c10d-tee-logdir", "2.9.1-c10d-loglevel-info", "2.2.2-etcd-loglevel-info"])
@@ -201,8 +188,8 @@ COLLATERAL = [
     "[rank{rank}]:[E1121 06:37:49.6 ProcessGroupNCCL.cpp:632] Watchdog caught collective operation timeout: WorkNCCL(1)",
     "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.",
     "W1121 06:41:43.6 1 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 9 closing signal SIGTERM",
-    f"{BOX} failed (exitcode: -6) local_rank: 0 (pid: 9) of binary: /usr/bin/python",
-    f"{BOX} failed (exitcode: 1) local_rank: 0 (pid: 9) of binary: /usr/bin/python",
+    exit_report(-6),
+    exit_report(),
     "terminate called after throwing an instance of 'gloo::IoException'",
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
 ]
@@ -236,8 +223,7 @@ def generate_job(choose: random.Random) -> tuple[str, str, list[Event]]:
 
 def check_generated_job(choose: random.Random) -> None:
     rule, pod, events = generate_job(choose)
-    first = examine(events)[0].first_cause
-    assert first
+    first = find_cause(events)
     assert (first.rule, first.pod) == (rule, pod)
 
 
