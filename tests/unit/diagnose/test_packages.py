@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from importlib.metadata import packages_distributions
 
 import pytest
 
 from kfjob.joblog.diagnose.engine.python_packages import ANY_PACKAGE, find_package
 from kfjob.joblog.events import Event, JobChanged, JobPhase
-from kfjob.joblog.observe_config import ObserveConfig, decode, encode
-from kfjob.objects import names
+from kfjob.joblog.observe_config import ObserveConfig
 from tests.unit.diagnose.cases import find_cause, line
 
 
@@ -44,8 +42,3 @@ def test_names_are_those_of_the_installed_packages():
     assert len(named) > 20
     normal = {module: {name.replace("_", "-") for name in names} for module, names in installed.items()}
     assert {module: name for module, name in named.items() if name.lower().replace("_", "-") not in normal[module]} == {}
-
-
-def test_installer_is_recorded_with_the_job():
-    config = ObserveConfig(installer="uv add")
-    assert decode(encode(config), name_pods=partial(names.pod_names, "a")) == config

@@ -28,6 +28,7 @@ FAILED = {  # rule, pod, line
 }
 CASES = sorted(case["case"] for case in json.loads((RECORDED / "expected.json").read_text()))
 TRAINED = [case for case in CASES if case not in FAILED]
+RECOVERED = {"2.15.0-c10d-kill9-worker-rank0", "2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT"}
 
 
 def all_issues(diagnosis: Diagnosis):
@@ -36,31 +37,18 @@ def all_issues(diagnosis: Diagnosis):
 
 
 @pytest.mark.parametrize("case", TRAINED)
-def test_successful_recording_has_no_issue(case: str):
+def test_successful_recording_has_no_issue_but_those_it_recovered_from(case: str):
     diagnosis, _ = examine(recorded(case))
     assert diagnosis.healthy
     assert not all_issues(diagnosis)
-
-
-@pytest.mark.parametrize("case", TRAINED)
-def test_recovered_failures_are_marked(case: str):
-    diagnosis, _ = examine(recorded(case))
-    killed = case in {"2.15.0-c10d-kill9-worker-rank0", "2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT"}
-    assert bool(diagnosis.recovered) is killed
+    assert bool(diagnosis.recovered) is (case in RECOVERED)
 
 
 @pytest.mark.parametrize("case", sorted(FAILED))
-def test_first_cause_and_its_location(case: str):
+def test_first_cause_is_quoted_at_its_location(case: str):
     first = find_cause(recorded(case))
     assert (first.rule, first.pod, first.line) == FAILED[case]
-
-
-@pytest.mark.parametrize("case", sorted(FAILED))
-def test_location_is_that_of_the_quoted_line(case: str):
-    first = find_cause(recorded(case))
-    path = RECORDED / case / f"{first.pod}.log"
-    assert first.line
-    line = path.read_text(errors="replace").splitlines()[first.line - 1]
+    line = (RECORDED / case / f"{first.pod}.log").read_text(errors="replace").splitlines()[FAILED[case][2] - 1]
     assert first.evidence[-1] == line.strip()[:400]
 
 
