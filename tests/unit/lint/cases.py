@@ -136,11 +136,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "exceeds-instance": (
         [
             ({"instance": "p4d.24xlarge", "resources": {"efa": 8}}, "resources.efa", "8 EFA adapters, and p4d"),
-            (
-                {"instance": "g5.xlarge", "resources": {"gpus": 4}},
-                "resources.gpus",
-                "4 GPUs, and g5.xlarge has 1",
-            ),
             ({"instance": "g5.xlarge", "resources": {"efa": 1}}, "resources.efa", "has none"),
             ({"instance": "g5.xlarge", "resources": {"cpu": 16}}, "resources.cpu", "a pod requests 16 CPUs"),
             ({"instance": "g5.xlarge", "resources": {"memory": "64Gi"}}, "resources.memory", "a pod requests 64Gi of memory"),
@@ -148,6 +143,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [
             {"instance": "p4d.24xlarge", "resources": {"efa": 4, "cpu": 90, "memory": "1000Gi"}},
             {"instance": "ml.p5.48xlarge"},
+            {"instance": "g5.xlarge", "resources": {"cpu": 4, "memory": "16Gi"}},
             {"resources": {"gpus": 64, "efa": 64}},
         ],
     ),
@@ -219,7 +215,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "unsupported-fp8": (
         [
-            ({**train(precision="fp8"), "instance": "p4d.24xlarge"}, "train.precision", "the A100 of p4d.24xlarge does not"),
             ({**train(precision="fp8"), "instance": "g4dn.xlarge"}, "train.precision", "the T4 of g4dn.xlarge does not"),
             ({**train(precision="fp8"), **HERE, "nodes": 1}, "train.precision", "the job requests no GPU"),
         ],
@@ -227,7 +222,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             {**train(precision="fp8"), **HERE, "nodes": 1, "resources": {"gpus": 1}},
             {**train(precision="fp8"), **HERE, "nodes": 1, "env": {"CUDA_VISIBLE_DEVICES": "0"}},
             {**train(precision="fp8"), **HERE, "nodes": 1, "processes_per_node": "auto"},
-            {**train(precision="bf16"), **HERE, "nodes": 1},
             {**train(precision="fp8"), "instance": "p5.48xlarge"},
             {**train(precision="fp8"), "instance": "g6.xlarge"},
             {**train(precision="bf16"), "instance": "p4d.24xlarge"},
@@ -277,11 +271,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                 "the model has 8.0 billion parameters: each process holds",
             ),
             (
-                {**llama(strategy="ddp"), "resources": {"gpus": 8, "gpu_memory": "24Gi"}},
-                "train.model",
-                "each process holds 29.9 GiB of them, and a GPU has 24.0 GiB",
-            ),
-            (
                 {**llama(), "nodes": 1, "processes_per_node": 4, "resources": {"memory": "8Gi"}},
                 "train.model",
                 "each process holds 7.5 GiB of them, and its part of the pod's memory has 2.0 GiB",
@@ -300,7 +289,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                 "train.model",
                 "on each GPU, and a GPU of p4d.24xlarge has 40.0 GiB",
             ),
-            ({**llama(strategy="ddp"), "instance": "p5.48xlarge"}, "train.model", "and a GPU of p5.48xlarge has 80.0 GiB"),
             (
                 {**llama(activation_checkpointing=False), "resources": {"gpus": 8, "gpu_memory": "48Gi"}},
                 "train.model",
@@ -311,7 +299,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             {**llama(), "resources": {"gpus": 8, "gpu_memory": "48Gi"}},
             {**llama(activation_checkpointing=True, sequence_length=2048), "instance": "p5.48xlarge"},
             {**llama(model="./weights"), "instance": "g5.xlarge"},
-            {**llama(), "resources": {"gpus": 8, "gpu_memory": "141Gi"}},
             llama(),
             {**train(), "instance": "g4dn.xlarge"},
         ],
@@ -339,11 +326,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             ({"command": "torchrun train.py --checkpoint_dir /ckpt"}, "command", "folder `/ckpt` is in each pod's own"),
             ({"command": "torchrun train.py --out-dir=runs/a"}, "command", "folder `runs/a` is in each pod's own"),
             ({"command": "torchrun train.py --log_dir /work/x --output_dir out"}, "command", "folder `out` is in each pod's"),
-            (
-                {"command": "torchrun train.py --logging_dir /work/x --output_dir out"},
-                "command",
-                "folder `out` is in each pod's",
-            ),
             ({"command": "torchrun train.py out_dir=out", "pod": {"working_dir": "/code"}, **PVC}, "command", "folder `out`"),
         ],
         [
@@ -454,12 +436,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "constant-rate": (
         [
-            (
-                train(lr=2e-5, min_lr=2e-5),
-                "train.min_lr",
-                "`min_lr` and `lr` are both 2e-05, so the learning rate does not decay",
-            ),
-            (train(lr=1e-4, min_lr=1e-4, schedule="linear"), "train.min_lr", "both 0.0001"),
+            (train(lr=1e-4, min_lr=1e-4, schedule="linear"), "train.min_lr", "both 0.0001, so the learning rate"),
         ],
         [train(lr=2e-5), train(lr=2e-5, min_lr=2e-6), train(lr=2e-5, min_lr=2e-5, schedule="constant")],
     ),
@@ -573,9 +550,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [
             ({"command": command}, "command", f"kfjob starts `{program}` once per node, and 2 of them do not know each other")
             for command, program in (
-                ("mpirun -np 4 python train.py", "mpirun"),
-                ("/opt/mpi/bin/mpirun --hostfile h python train.py", "mpirun"),
-                ("srun python train.py", "srun"),
+                ("/opt/mpi/bin/mpirun -np 4 python train.py", "mpirun"),
                 ("env A=1 mpiexec -n 4 python -m pkg", "mpiexec"),
                 (["bash", "-c", "pip install x && srun --ntasks=4 python train.py"], "srun"),
             )
@@ -615,18 +590,13 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                 ("torchrun --nproc-per-node 2 python3 -u hello.py", "reads `python3` as a Python file"),
                 ("python -m torch.distributed.run python hello.py", "`torchrun` starts Python itself"),
                 ("accelerate launch python -m pkg", "`accelerate launch` starts Python itself"),
-                ("deepspeed python hello.py", "`deepspeed` starts Python itself"),
                 ("torchrun python -c 'print(1)'", "reads `python` as a Python file"),
                 (["bash", "-c", "cd /code && torchrun python hello.py | tee log"], "`torchrun` starts Python itself"),
-                ("env A=1 uv run torchrun python hello.py", "`torchrun` starts Python itself"),
                 ("torchrun", "`torchrun` has no program to start"),
                 ("torchrun --nproc-per-node 2", "`torchrun` has no program to start"),
-                ("accelerate launch", "`accelerate launch` has no program to start"),
                 ("torchrun train.sh", "`torchrun` starts `train.sh` as a Python file"),
                 ("torchrun bash train.sh", "`torchrun` starts `bash` as a Python file"),
                 ("torchrun accelerate launch hello.py", "`torchrun` starts `accelerate`, which is a launcher of its own"),
-                ("torchrun fabric run hello.py", "`torchrun` starts `fabric`, which is a launcher of its own"),
-                ("torchrun lightning run hello.py", "`torchrun` starts `lightning`, which is a launcher of its own"),
                 (
                     "torchrun -m torch.distributed.run hello.py",
                     "`torchrun` starts `torch.distributed.run`",
@@ -636,8 +606,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                 ("python torchrun hello.py", "`python` starts `torchrun`, which is a launcher of its own"),
                 ("python -m torchrun hello.py", "`python` starts `torchrun`, which is a launcher of its own"),
                 ("python python hello.py", "`python` starts `python` as a Python file"),
-                ("python run.sh", "`python` starts `run.sh` as a Python file"),
-                ("python -m pkg/hello.py", "`-m` takes a module, and `pkg/hello.py` is a file"),
                 ("python3 -u", "`python3` has no program to start"),
             )
         ],
@@ -712,11 +680,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "unused-restarts": (
         [
-            (
-                {"launcher": "accelerate", "command": "train.py", "restarts": {"max": 3}},
-                "restarts.max",
-                "`launcher: accelerate`",
-            ),
             ({"launcher": "deepspeed", "command": "train.py", "restarts": {"max": 1}}, "restarts.max", "`launcher: deepspeed`"),
             ({"launcher": "python", "command": "train.py", "restarts": {"max": 3}}, "restarts.max", "has no torchrun agent"),
             (
@@ -785,7 +748,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             for command, program in (
                 ("python train.py --lr 1", "python train.py"),
                 ("/usr/bin/python3.12 -u -X dev train.py", "/usr/bin/python3.12 train.py"),
-                ("python -m pkg.train --lr 1", "python -m pkg.train"),
                 ("python -um pkg.train", "python -m pkg.train"),
                 ("accelerate launch --mixed_precision bf16 train.py", "accelerate launch train.py"),
                 ("python -m accelerate.commands.launch train.py", "python -m accelerate.commands.launch train.py"),
@@ -801,8 +763,6 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                 ("torchrun --standalone --nproc-per-node 2 train.py", "torchrun --standalone"),
                 ("torchrun --nnodes 1 train.py", "torchrun --nnodes 1"),
                 ("python -m torch.distributed.run --nnodes=1:1 train.py", "python -m torch.distributed.run --nnodes=1:1"),
-                (["sh", "-c", "torchrun --standalone train.py"], "torchrun --standalone"),
-                (["bash", "-ce", "python train.py"], "python train.py"),
                 (["bash", "-o", "pipefail", "-c", "--", "python train.py"], "python train.py"),
                 (["bash", "-c", "# don't\npython train.py"], "python train.py"),
                 (["bash", "-c", "python train.py # it's one\necho 'a # b'"], "python train.py"),
@@ -811,11 +771,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                 ("/usr/bin/accelerate launch --num_machines 1 train.py", "/usr/bin/accelerate launch --num_machines 1"),
                 ("fabric run --num_nodes=1 train.py", "fabric run --num_nodes=1"),
                 (["bash", "-c", "# one\ntorchrun --standalone train.py"], "torchrun --standalone"),
-                ("accelerate launch --num_machines 1 train.py", "accelerate launch --num_machines 1"),
                 ("accelerate launch train.py --num_machines 2", "accelerate launch train.py"),
-                ("deepspeed --num_nodes=1 train.py", "deepspeed --num_nodes=1"),
-                ("deepspeed --include localhost:0 train.py", "deepspeed train.py"),
-                ("fabric run --devices 2 train.py", "fabric run train.py"),
             )
         ],
         [

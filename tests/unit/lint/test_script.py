@@ -40,8 +40,9 @@ LONELY = [
 
 
 @pytest.mark.parametrize("text", LONELY)
-def test_lightning_without_the_number_of_nodes_is_an_error(text):
+def test_lightning_without_the_number_of_nodes_is_an_error_on_several_nodes(text):
     assert find_rules(text) == ["lightning-nodes"]
+    assert find_rules(text, nodes=1) == []
 
 
 @pytest.mark.parametrize("number", ["9" * 4000, "0x" + "f" * 5000], ids=["decimal", "hexadecimal"])
@@ -50,11 +51,6 @@ def test_message_shows_no_number_with_many_digits(number):
     script = Script("train.py", f"import lightning as L\nL.Trainer(num_nodes={number})")
     (problem,) = lint(spec, resolve(spec, CONTEXTS["local"]), script=script)
     assert problem.title == "`Trainer` in `train.py` (line 2) trains on another number of nodes, and the job has 2"
-
-
-@pytest.mark.parametrize("text", LONELY)
-def test_lightning_on_one_node_is_accepted(text):
-    assert find_rules(text, nodes=1) == []
 
 
 @pytest.mark.parametrize(
