@@ -594,6 +594,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                 (["bash", "-c", "cd /code && torchrun python hello.py | tee log"], "`torchrun` starts Python itself"),
                 ("torchrun", "`torchrun` has no program to start"),
                 ("torchrun --nproc-per-node 2", "`torchrun` has no program to start"),
+                ("accelerate launch", "`accelerate launch` has no program to start"),
                 ("torchrun train.sh", "`torchrun` starts `train.sh` as a Python file"),
                 ("torchrun bash train.sh", "`torchrun` starts `bash` as a Python file"),
                 ("torchrun accelerate launch hello.py", "`torchrun` starts `accelerate`, which is a launcher of its own"),
