@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfjob.guard.decision import PERMANENT, Facts, LostPod, Relaunch, decide
+from kfjob.guard.decision import Facts, LostPod, Relaunch, decide
 from kfjob.joblog.diagnose.diagnosis import Issue
 from kfjob.joblog.diagnose.rules import BY_ID
 from kfjob.joblog.events import JobPhase
@@ -39,7 +39,6 @@ CASES = {
     "error that it survived": ({"phase": "Running", "first_cause": BUG}, "nothing", "", ()),
     "deleted pod": ({"lost_pods": (DELETED,)}, "relaunch", "`train-worker-1` was removed from the job", ()),
     "deleted pod, then errors of the others": ({"lost_pods": (DELETED,), "first_cause": BUG}, "relaunch", "was removed", ()),
-    "preempted pod": ({"lost_pods": (PREEMPTED,)}, "relaunch", "was removed", ()),
     "two deleted pods": ({"lost_pods": (DELETED, PREEMPTED)}, "relaunch", "were removed", ()),
     "lost node": ({"lost_pods": (DEAD_NODE,)}, "relaunch", "lost with node `a`", ()),
     "node that does not answer": ({"phase": "Running", "lost_pods": (DEAD_NODE,)}, "nothing", "", ()),
@@ -73,12 +72,10 @@ CASES = {
     "network error again at the same step": (
         {"first_cause": NETWORK, "step": 40, "history": [relaunch(failure=NETWORK_ID, step=40)]}, "relaunch", "", (),
     ),
-    "lost host of the store": ({"first_cause": issue("store-lost", "recvValue failed")}, "relaunch", "", ()),
     "every round of the launch ended alike": ({"first_cause": BUG, "futile": "it repeats"}, "stop", "it repeats", ()),
     "missing image": ({"phase": "Pending", "first_cause": issue("image-not-found", "not found")}, "stop", "image", ()),
     "registry that does not answer": ({"phase": "Pending", "first_cause": issue("registry-unreachable")}, "nothing", "", ()),
     "quota": ({"phase": "Pending", "first_cause": issue("quota-exceeded", "exceeded quota")}, "stop", "cannot help", ()),
-    "invalid spec": ({"first_cause": issue("operator-refuses-spec", "invalid")}, "stop", "cannot help", ()),
     "missing secret": ({"phase": "Pending", "first_cause": issue("secret-missing")}, "stop", "cannot help", ()),
     "quota that refused an earlier pod of a job that trained": (
         {"first_cause": issue("quota-exceeded", "exceeded quota"), "step": 30}, "relaunch", "", (),
@@ -136,7 +133,3 @@ def test_decision_quotes_its_evidence():
     assert decide(Facts(phase=JobPhase.FAILED, lost_pods=(DELETED,))).evidence == (
         "train-worker-1: Killing: Stopping container pytorch",
     )
-
-
-def test_permanent_faults_are_no_faults_of_the_cluster_that_end():
-    assert not PERMANENT & {"registry-unreachable", "pod-preempted", "node-not-ready", "queue-waits", "webhook-down"}

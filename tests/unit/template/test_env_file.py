@@ -93,7 +93,6 @@ def test_output_of_env_0_is_read():
         ("A=1\nB=$(aws configure get region)\n", "2:3", "an env file cannot run the command `$(aws configure get region)`"),
         ('A="`date`"', "1:4", "an env file cannot run the command `date`"),
         ("A=$(a \"$(b ')')\" \\\n  || c)\nB=1\n", "1:3", "an env file cannot run the command"),
-        ("NAME value\n", "1:1", "not `NAME=value`"),
         ("A=one two\n", "1:7", "unexpected text after the value"),
         ("A='open\n", "1:3", "a quote is not closed"),
         ("A=$(x\n", "1:3", "`$(` has no end"),
@@ -103,9 +102,7 @@ def test_output_of_env_0_is_read():
         ('A="${B:?set B, please}"\n', "1:4", "`B` has no value: set B, please"),
         ("A=$((1+1))\n", "1:3", "only a shell can compute the arithmetic `$((1+1))`"),
         ("A=1\nB=${A:1}\n", "2:3", "only a shell can compute `${A:1}`"),
-        ("A=${#B}\n", "1:3", "only a shell can compute `${#B}`"),
         ("A=$1\n", "1:3", "only a shell can compute `$1`"),
-        ("A=$$\n", "1:3", "only a shell can compute `$$`"),
         ("A=$'x'\n", "1:3", "only a shell can compute `$'x'`"),
         ("A=~/data\n", "1:3", "only a shell can compute `~`"),
         ("A=x:~/data\n", "1:5", "only a shell can compute `~`"),
@@ -118,7 +115,6 @@ def test_output_of_env_0_is_read():
         ("export A\n", "1:8", "`export A` has no value"),
         ("if true; then\nA=1\nfi\n", "1:1", "not `NAME=value`"),
         (". other.env\nA=$B\n", "1:1", "not `NAME=value`"),
-        ("export -p\n", "1:1", "not `NAME=value`"),
         ("A = 1\nB=$A\n", "1:1", "the line has spaces around `=`"),
         ("export A = 1\nB=$A\n", "1:8", "the line has spaces around `=`"),
         ("A: 1\nB=$A\n", "1:1", "the line is `NAME: value`, not `NAME=value`"),
@@ -143,18 +139,13 @@ def test_hint_says_how_a_shell_computes_the_values(text):
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("A=$(date)\n", "A"),
         ("export X=1; Y=$(date)\n", "X Y"),
         ("readonly A=$(date)\n", "A"),
-        ("declare -r A=$(date)\n", "A"),
         ("for i in 1 2; do B=$(date); done\n", "B"),
-        ("A+=x\n", "A"),
         ("export A\nA=$(date)\nB=$A\n", "A B"),
         ("if true; then\nA=1\nelse\nB=1\nfi\n", "A"),
         ("read -r A B <<< '1 2'\n", "A B"),
-        (": ${A:=$((1+1))}\n", "A"),
         ("f() { A=1; }\nf\n", "A"),
-        ("set -a\nA=$(date)\n", "A"),
     ],
 )
 @pytest.mark.parametrize("name", ["env", "my env", "-e"])
@@ -202,12 +193,10 @@ def test_unknown_value_is_reported_where_it_is_assigned_only():
     "value",
     [
         '$("' * 3000,
-        '$("' * 600 + '")' * 600,
         '`$("' * 3000,
         '$"' + '$("' * 3000,
         '${x#$("' * 3000,
         '"${A:-' * 3000,
-        "${A:-" * 600 + "}" * 600,
     ],
 )
 def test_deep_nesting_is_an_error(value):
