@@ -149,6 +149,12 @@ def refusal(status: int, reason: str, message: str = "no") -> Answer:
     return json_answer({"kind": "Status", "code": status, "reason": reason, "message": message}, status)
 
 
+def prefixed(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield a piece before others."""
+    yield first
+    yield from rest
+
+
 def endless(piece: bytes = b" " * 65536) -> Iterator[bytes]:
     """Yield pieces without an end, as fast as the client reads."""
     while True:

@@ -8,7 +8,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -29,6 +29,7 @@ from kfjob.base.errors import NotFound, UsageError
 from kfjob.joblog.events import Event, JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
 from kfjob.joblog.observe_config import ObserveConfig
 from tests.fakes.backend import FakeBackend
+from tests.hostile_server import wait_until
 from tests.unit.api import script
 
 
@@ -295,13 +296,6 @@ class LiveBackend(FakeBackend):
             time.sleep(0.01)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "the condition is not true after 20 s"
-        time.sleep(0.005)
-
-
 @pytest.fixture
 def live() -> LiveBackend:
     backend = LiveBackend()
@@ -323,22 +317,21 @@ def follow_all(live: LiveBackend, **selection):
 
 def test_following_includes_new_and_recreated_pods(live):
     live.add_states(script.job(JobPhase.RUNNING), script.pod(0, PodPhase.PENDING))
-    received: list[str] = []
-    stream = follow_all(live)
-    thread = threading.Thread(
-        target=lambda: received.extend(line.text for line in stream if isinstance(line, LogLine)), daemon=True
-    )
-    thread.start()
+    received, thread = collect_lines(follow_all(live))
+
+    def has_received(*texts: str) -> bool:
+        return [line.text for line in received] == [*texts]
+
     live.texts["train-worker-0", "pod-0"] = [script.line(0, "first", 1)]
     live.add_states(script.pod(0, PodPhase.RUNNING))
-    wait_until(lambda: received == ["first"])
+    wait_until(lambda: has_received("first"))
     live.texts["train-worker-1", "pod-1"] = [script.line(1, "later", 2)]
     live.add_states(script.pod(1, PodPhase.RUNNING))  # an elastic job has grown
-    wait_until(lambda: received == ["first", "later"])
+    wait_until(lambda: has_received("first", "later"))
     live.gone.add(("train-worker-0", "pod-0"))
     live.texts["train-worker-0", "new"] = [script.line(0, "again", 3)]
     live.add_states(replace(script.pod(0, PodPhase.DELETED)), script.pod(0, PodPhase.RUNNING, uid="new"))
-    wait_until(lambda: received == ["first", "later", "again"])
+    wait_until(lambda: has_received("first", "later", "again"))
     live.gone |= {("train-worker-0", "new"), ("train-worker-1", "pod-1")}
     live.add_states(script.job(JobPhase.SUCCEEDED))
     thread.join(20)

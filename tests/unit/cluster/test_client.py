@@ -37,12 +37,6 @@ def test_a_lost_connection_is_unreachable(lost: FakeStream | ConnectionLost):
     assert caught.value.cause == "connection reset"
 
 
-def test_an_unknown_authority_has_a_hint():
-    client, _ = make(ConnectionLost("TLS: unknown", untrusted=True))
-    with pytest.raises(Unreachable, match="certificate authority is not the one of this server"):
-        client.call(GET)
-
-
 @pytest.mark.parametrize("text", ["<html>Sign in</html>", "", "[]", "[" * 100_000, '{"a":' * 100_000, "1" * 6000, "null"])
 def test_a_server_that_is_no_api_server_is_an_error(text: str):
     client, _ = make(reply(text))

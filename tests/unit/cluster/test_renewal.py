@@ -7,7 +7,6 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -23,7 +22,7 @@ from kfjob.cluster.connect import connect
 from kfjob.cluster.logs import read_pod_log
 from kfjob.cluster.requests import Request
 from kfjob.joblog.events import LogLine
-from tests.fakes.transport import FakeStream, refused
+from tests.hostile_server import Answer, Received, refusal, serve
 from tests.unit.cluster.test_connect import kubeconfig
 from tests.unit.cluster.test_logs import POD, REF, SECOND, START, Kubelet, kubelet
 
@@ -41,12 +40,13 @@ class FakeFront:
     tokens: list[str] = field(default_factory=list)  # of every request
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def answer(self, path: str, token: str) -> FakeStream | ConnectionLost:
+    def answer(self, received: Received) -> Answer:
+        path, token = received.path, received.headers.get("Authorization", "")
         with self.lock:
             self.tokens.append(token)
             if token.partition(" ")[2] != self.token:  # the scheme is written in either case
                 self.refusals += 1
-                return refused(401, "Unauthorized", "Unauthorized")
+                return refusal(401, "Unauthorized")
             parts = urlsplit(path)
             query, names = dict(parse_qsl(parts.query)), parts.path.split("/namespaces/")[1].split("/")[1:]
             resource, name, subresource = (*names, "", "")[:3]
@@ -56,27 +56,10 @@ class FakeFront:
                 query=tuple(query.items()),
             )  # fmt: skip
             answered = self.kubelet.answer(asked)
+            assert not isinstance(answered, ConnectionLost)
             if subresource == "log":
                 self.token = self.rotate()
-            return answered
-
-
-def serve(front: FakeFront) -> ThreadingHTTPServer:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answered = front.answer(self.path, self.headers.get("Authorization", ""))
-            assert not isinstance(answered, ConnectionLost)
-            self.send_response(answered.status)
-            self.end_headers()
-            for piece in answered.chunks():
-                self.wfile.write(piece)
-
-        def log_message(self, *_: Any) -> None:
-            """Not on stderr."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+            return Answer(status=answered.status, body=list(answered.chunks()))
 
 
 @pytest.fixture
@@ -86,10 +69,8 @@ def front() -> FakeFront:
 
 @pytest.fixture
 def url(front: FakeFront) -> Iterator[str]:
-    server = serve(front)
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with serve(lambda _, received: front.answer(received)) as server:
+        yield server.url
 
 
 def followed(**where: Any) -> list[str]:

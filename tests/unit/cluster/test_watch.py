@@ -3,7 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from kfjob.cluster.watch import ItemChange, JobState, ListedObjects, ObjectWatch
 from kfjob.joblog.events import JobChanged, JobPhase, PodChanged, PodPhase, StateEvent, StoreChanged
 from kfjob.kinds.registry import find_kind
 from tests.fakes.transport import FakeStream, FakeTransport, refused, reply
+from tests.hostile_server import wait_until
 from tests.pytorchjobs import KIND
 
 RESET = ConnectionLost("connection reset")
@@ -231,15 +232,6 @@ class Waiting:
         self.closed = True
 
 
-def until(condition: Callable[[], bool]) -> None:
-    done = threading.Event()
-    for _ in range(1000):
-        if condition():
-            return
-        done.wait(0.01)
-    raise AssertionError("not in time")
-
-
 REF = JobRef(backend="kubernetes", namespace="ml", name="llama", uid="job-1")
 
 
@@ -252,7 +244,7 @@ def test_pods_end_before_their_job():
     cluster.there["pods"] = [pod(0, "Succeeded")]
     cluster.happen("MODIFIED", job("Succeeded", version="12"))
     assert told(list(watching)) == [("0", "Succeeded"), ("", "Succeeded")]
-    until(lambda: all(stream.closed for stream in cluster.streams))
+    wait_until(lambda: all(stream.closed for stream in cluster.streams))
 
 
 def test_an_ended_job_is_reported_with_its_pods():
@@ -267,8 +259,8 @@ def test_an_abandoned_watch_closes_its_streams():
         assert tell(next(watching)) == ("", "Pending")
         cluster.happen("MODIFIED", job("Running", version="11"))
         assert tell(next(watching)) == ("", "Running")
-        until(lambda: len(cluster.streams) == 2)
-    until(lambda: all(stream.closed for stream in cluster.streams))
+        wait_until(lambda: len(cluster.streams) == 2)
+    wait_until(lambda: all(stream.closed for stream in cluster.streams))
 
 
 def etcd(reason: str, owner: str = "job-1") -> dict[str, Any]:

@@ -19,21 +19,15 @@ from kfjob.image.registry.client import Registry
 from kfjob.image.registry.documents import OCI_CONFIG, OCI_INDEX, OCI_LAYER, OCI_MANIFEST
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.uploads import BytesBlob, RemoteBlob, mount_blob, upload_blob
-from tests.hostile_server import MEBIBYTE, Answer, HostileServer, Received, endless, serve
+from tests.hostile_server import MEBIBYTE, Answer, HostileServer, Received, endless, prefixed, serve
 
 LIMITS = Limits(attempts=2, pause=0.0, start_seconds=0.5, body_seconds=0.5)
 DIGEST = f"sha256:{'0' * 64}"
 REF = parse_reference("registry.example/team/train:1")
-Respond = Callable[[HostileServer, Received], Answer]
 
 
 def connect(url: str) -> Registry:
     return Registry(Endpoint(url=url), limits=LIMITS)
-
-
-def prefixed(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
 
 
 def read_blob(registry: Registry) -> bytes:
