@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from kfjob.cluster.client import Client
 from kfjob.cluster.cluster_events import EventSelector, kubernetes_event, read_events, workload_status
 from kfjob.cluster.requests import Request
 from kfjob.joblog.events import KubernetesEvent, WorkloadStatus
-from tests.fakes.transport import FakeStream, FakeTransport
+from tests.fakes.transport import FakeStream, FakeTransport, reply
 from tests.pytorchjobs import KIND
 
 CREATED, LATER, EARLIER = "2026-11-21T12:00:00Z", "2026-11-21T12:00:05Z", "2026-11-21T11:59:59Z"
@@ -144,15 +143,11 @@ def answering(**answers: FakeStream) -> tuple[Client, FakeTransport]:
     return Client(transport, host="test"), transport
 
 
-def body(value: dict[str, Any], status: int = 200) -> FakeStream:
-    return FakeStream(status=status, pieces=[json.dumps(value).encode()])
-
-
 def test_events_of_all_pages_are_sorted_by_time():
     client, transport = answering(
-        events=body({"items": [event("Pod", "train-worker-0")], "metadata": {"continue": "2"}}),
-        events2=body({"items": [event("Pod", "train-worker-1", at=CREATED), event("Pod", "other")], "metadata": {}}),
-        workloads=body({"items": [{"metadata": {"name": "w", "creationTimestamp": "2026-11-21T12:00:02Z"}}]}),
+        events=reply({"items": [event("Pod", "train-worker-0")], "metadata": {"continue": "2"}}),
+        events2=reply({"items": [event("Pod", "train-worker-1", at=CREATED), event("Pod", "other")], "metadata": {}}),
+        workloads=reply({"items": [{"metadata": {"name": "w", "creationTimestamp": "2026-11-21T12:00:02Z"}}]}),
     )
     assert [one.name for one in read_events(client, KIND, QUEUED)] == ["train-worker-1", "w", "train-worker-0"]
     assert transport.requests[-1].path == "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"
@@ -162,23 +157,24 @@ def test_events_of_all_pages_are_sorted_by_time():
 def test_forbidden_events_are_left_out_and_an_expired_list_ends():
     no = {"kind": "Status", "reason": "Forbidden", "message": 'User "x" cannot list resource "workloads"'}
     client, _ = answering(
-        events=body({"items": [event("Pod", "train-worker-0")], "metadata": {"continue": "2"}}),
-        events2=body({}, 410),
-        workloads=body(no, 403),
+        events=reply({"items": [event("Pod", "train-worker-0")], "metadata": {"continue": "2"}}),
+        events2=reply({}, 410),
+        workloads=reply(no, 403),
     )
     assert [one.name for one in read_events(client, KIND, QUEUED)] == ["train-worker-0"]
-    client, transport = answering(events=body(no, 403), workloads=body({}, 404))
+    client, transport = answering(events=reply(no, 403), workloads=reply({}, 404))
     assert read_events(client, KIND, QUEUED) == []
     assert [request.path.split("/")[3] for request in transport.requests[1:]] == ["v1beta2", "v1beta1"]
 
 
-def test_older_kueue_is_read_in_its_own_version():
-    workload = {"metadata": {"name": "w", "creationTimestamp": CREATED}, "spec": {"queueName": "q"}}
+WORKLOAD = reply({"items": [{"metadata": {"name": "w", "creationTimestamp": CREATED}, "spec": {"queueName": "q"}}]})
 
+
+def test_older_kueue_is_read_in_its_own_version():
     def answer(request: Request) -> FakeStream:
         if request.resource == "events":
-            return body({"items": []})
-        return body({"items": [workload]}) if "/v1beta1/" in request.path else body({}, 404)
+            return reply({"items": []})
+        return WORKLOAD if "/v1beta1/" in request.path else reply({}, 404)
 
     (status,) = read_events(Client(FakeTransport(answer), host="test"), KIND, QUEUED)
     assert isinstance(status, WorkloadStatus)
@@ -188,33 +184,25 @@ def test_older_kueue_is_read_in_its_own_version():
 @pytest.mark.parametrize(
     ("summary", "position"),
     [
-        (body({"items": [{"metadata": {"name": "v"}}, {"metadata": {"name": "w"}, "positionInClusterQueue": 2}]}), 3),
-        (body({"items": []}), None),
-        (body({}, 403), None),
-        (body({}, 503), None),
-        (body({}, 404), None),
+        (reply({"items": [{"metadata": {"name": "v"}}, {"metadata": {"name": "w"}, "positionInClusterQueue": 2}]}), 3),
+        (reply({"items": []}), None),
+        (reply({}, 403), None),
+        (reply({}, 503), None),
+        (reply({}, 404), None),
     ],
     ids=["known", "admitted meanwhile", "forbidden", "not served now", "not installed"],
 )
 def test_position_in_the_queue_is_shown_if_it_is_known(summary: FakeStream, position: int | None):
-    workload = {"metadata": {"name": "w", "creationTimestamp": CREATED}, "spec": {"queueName": "q"}}
-
-    def answer(request: Request) -> FakeStream:
-        if request.resource == "events":
-            return body({"items": []})
-        if not request.subresource:
-            return body({"items": [workload]})
-        assert request.path.endswith("/namespaces/team/localqueues/q/pendingworkloads")
-        return summary
-
-    (status,) = read_events(Client(FakeTransport(answer), host="test"), KIND, QUEUED)
+    client, transport = answering(events=reply({"items": []}), workloads=WORKLOAD, localqueues=summary)
+    (status,) = read_events(client, KIND, QUEUED)
+    assert transport.requests[-1].path.endswith("/namespaces/team/localqueues/q/pendingworkloads")
     assert isinstance(status, WorkloadStatus)
     assert status.position == position
 
 
 def test_submitter_without_the_right_learns_why_the_reason_is_unknown():
     no = {"kind": "Status", "reason": "Forbidden", "message": 'User "x" cannot list resource "workloads"'}
-    client, _ = answering(events=body({"items": []}), workloads=body(no, 403))
+    client, _ = answering(events=reply({"items": []}), workloads=reply(no, 403))
     assert read_events(client, KIND, QUEUED) == []  # the job runs
     waiting = {**QUEUED, "spec": {**QUEUED["spec"], "runPolicy": {"suspend": True}}}
     (status,) = read_events(client, KIND, waiting)

@@ -29,48 +29,30 @@ def test_pages_of_events_without_an_end_are_not_all_read(monkeypatch):
         assert len(hostile.received) == 5
 
 
-def watch_answers(kind: str) -> Callable[[HostileServer, Received], Answer]:
-    gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
-    answers = {
-        "410": lambda: refusal(410, "Expired", "too old resource version"),
-        "410 in the stream": lambda: json_answer(gone),
-        "500": lambda: refusal(500, "InternalError"),
-        "429": lambda: refusal(429, "TooManyRequests"),
-        "ended at once": lambda: Answer(body=[]),
-        "half an event": lambda: Answer(body=[b'{"type": "ADD']),
-        "a bookmark and the end": lambda: json_answer(
-            {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": "11"}}}
-        ),
-        "an event and the end": lambda: json_answer(
-            {"type": "ADDED", "object": {"kind": "Pod", "metadata": {"name": "p", "uid": "u", "resourceVersion": "11"}}}
-        ),
-    }
-
-    def respond(_: HostileServer, received: Received) -> Answer:
-        if "watch=true" in received.path:
-            return answers[kind]()
-        return json_answer({"metadata": {"resourceVersion": "10"}, "items": []})
-
-    return respond
+GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
+BOOKMARK = {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": "11"}}}
+ADDED = {"type": "ADDED", "object": {"kind": "Pod", "metadata": {"name": "p", "uid": "u", "resourceVersion": "11"}}}
+WATCHES: dict[str, Answer] = {
+    "410": refusal(410, "Expired", "too old resource version"),
+    "410 in the stream": json_answer(GONE),
+    "500": refusal(500, "InternalError"),
+    "429": refusal(429, "TooManyRequests"),
+    "ended at once": Answer(body=[]),
+    "half an event": Answer(body=[b'{"type": "ADD']),
+    "a bookmark and the end": json_answer(BOOKMARK),
+    "an event and the end": json_answer(ADDED),
+}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "410",
-        "410 in the stream",
-        "500",
-        "429",
-        "ended at once",
-        "half an event",
-        "a bookmark and the end",
-        "an event and the end",
-    ],
-)
-def test_a_watch_that_always_ends_is_opened_less_and_less_often(kind):
+@pytest.mark.parametrize("answer", WATCHES.values(), ids=WATCHES)
+def test_a_watch_that_always_ends_is_opened_less_and_less_often(answer: Answer):
     """The pauses are counted instead of waited for."""
     pauses: list[float] = []
-    with server(watch_answers(kind)) as (client, hostile):
+
+    def respond(_: HostileServer, received: Received) -> Answer:
+        return answer if "watch=true" in received.path else json_answer({"metadata": {"resourceVersion": "10"}, "items": []})
+
+    with server(respond) as (client, hostile):
         watch = ObjectWatch(client, requests.select_dependents(KIND, "pods", "ml", "llama"))
 
         def pause(seconds: float) -> bool:
