@@ -15,7 +15,6 @@ from kfjob.base.units import SECOND
 from kfjob.joblog.events import JobChanged, Tick
 
 YEAR = 365 * 24 * 3600
-JUMPS = pytest.mark.parametrize("jump", [YEAR, -YEAR])
 
 
 class Quiet:
@@ -29,7 +28,7 @@ class Quiet:
         yield from ()
 
 
-@JUMPS
+@pytest.mark.parametrize("jump", [YEAR, -YEAR])
 def test_time_of_a_watched_job_goes_on_evenly(monkeypatch: pytest.MonkeyPatch, jump: int):
     monkeypatch.setattr(event_stream, "TICK_SECONDS", 0.01)
     backend: Any = Quiet()

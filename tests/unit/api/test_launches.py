@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 import kfjob as package
 from kfjob.api.settings import load_current_settings
@@ -24,29 +24,32 @@ FAILURE = (
 )
 
 
-def archive(launch: str, *, phase: JobPhase, steps: int, lr: str, created: int = 0, extra: tuple[str, ...] = ()) -> Path:
-    """Write a launch of `train` to the archive."""
-    job = script.job(phase, started=script.START, ended=script.START + 60 * 10**9)
-    job = JobChanged(phase=phase, created=script.START + created, started=job.started, ended=job.ended)
-    spec = json.loads(script.SPEC) | {"env": {"LR": lr, "HF_TOKEN": "hf_" + "Aa1" * 11}}
-    pod = replace(script.pod(1, PodPhase.FAILED if phase is JobPhase.FAILED else PodPhase.SUCCEEDED), exit_code=1)
-    snapshot = JobSnapshot(
-        name="train", namespace="default", job=job, pods=(pod,), uid=launch, launch=launch, spec=json.dumps(spec)
-    )
-    path = folder.make_private(load_current_settings().archive_folder / "default" / "train" / launch)
+def archive(
+    job: str, launch: str, lines: list[str], *, phase: JobPhase = JobPhase.SUCCEEDED, age: int = 0, **spec: Any
+) -> None:
+    """Write a launch with this log and these fields of its spec to the archive."""
+    state = JobChanged(phase=phase, created=script.START - age, started=script.START, ended=script.START + 60 * 10**9)
+    pod = script.pod(1, PodPhase.FAILED if phase is JobPhase.FAILED else PodPhase.SUCCEEDED, exit_code=1)
+    fields = json.dumps(json.loads(script.SPEC) | spec)
+    snapshot = JobSnapshot(name=job, namespace="default", job=state, pods=(pod,), uid=launch, launch=launch, spec=fields)
+    path = folder.make_private(load_current_settings().archive_folder / "default" / job / launch)
     folder.write_snapshot(path, snapshot)
     log = folder.log_path(path, pod.pod)
     log.parent.mkdir()
-    lines = [*(script.progress(1, step, 8.0 - step * float(lr)).text for step in range(1, steps + 1)), *extra]
-    log.write_text("".join(f"2026-11-21T06:00:{index:02}Z {line}\n" for index, line in enumerate(lines)))
-    return path
+    log.write_text("".join(f"2026-11-21T06:00:{index % 60:02}Z {line}\n" for index, line in enumerate(lines)))
+
+
+def print_steps(steps: int, lr: float) -> list[str]:
+    return [script.progress(1, step, 8.0 - step * lr).text for step in range(1, steps + 1)]
 
 
 @pytest.fixture
 def launches(fake: FakeBackend) -> FakeBackend:
     """Return a cluster with a live launch of `train`; the archive has two earlier ones."""
-    archive("first", phase=JobPhase.SUCCEEDED, steps=40, lr="0.1", created=-200)
-    archive("second", phase=JobPhase.FAILED, steps=20, lr="0.2", created=-100, extra=FAILURE)
+    first, second = ({"LR": lr, "HF_TOKEN": "hf_" + "Aa1" * 11} for lr in ("0.1", "0.2"))
+    archive("train", "first", print_steps(40, 0.1), age=200, env=first)
+    lines = [*print_steps(20, 0.2), *FAILURE]
+    archive("train", "second", lines, phase=JobPhase.FAILED, age=100, env=second)
     fake.play("train", *script.TRAINING, spec=script.SPEC, launch="live")
     return fake
 
@@ -143,18 +146,6 @@ def test_a_notebook_shows_the_curve_of_a_run(launches: FakeBackend):
     assert "Running" in html
 
 
-def archive_log(job: str, launch: str, lines: list[str]) -> None:
-    """Write a launch with this log to the archive."""
-    state = script.job(JobPhase.SUCCEEDED, started=script.START, ended=script.START + 60 * 10**9)
-    pod = script.pod(0, PodPhase.SUCCEEDED)
-    path = folder.make_private(load_current_settings().archive_folder / "default" / job / launch)
-    spec = json.dumps(json.loads(script.SPEC) | {"command": ["torchrun", "train.py", "--run", launch * 20]})
-    folder.write_snapshot(path, JobSnapshot(name=job, namespace="default", job=state, pods=(pod,), launch=launch, spec=spec))
-    log = folder.log_path(path, pod.pod)
-    log.parent.mkdir()
-    log.write_text("".join(f"2026-11-21T06:00:{index % 60:02}Z {line}\n" for index, line in enumerate(lines)))
-
-
 def print_epochs(first: int, last: int, layout: str = "epoch {epoch} step {step} loss {loss}") -> list[str]:
     """Return the lines of a program that counts 100 steps in each epoch; its loss is `9 - steps of the run / 100`."""
     return [
@@ -177,8 +168,8 @@ def print_epochs(first: int, last: int, layout: str = "epoch {epoch} step {step}
 def test_steps_of_epochs_are_compared_at_the_same_epoch_and_step(
     fake, kfjob: Shell, layout: str, ends: tuple[int, int, int, int]
 ):
-    archive_log("fit", "a", print_epochs(*ends[:2], layout))
-    archive_log("fit", "b", print_epochs(*ends[2:], layout))
+    archive("fit", "a", print_epochs(*ends[:2], layout))
+    archive("fit", "b", print_epochs(*ends[2:], layout))
     assert kfjob("compare", "fit", "-o", "json") == 0
     rows = json.loads(kfjob.out)["steps"]
     assert {row["step"] for row in rows if row["losses"][1] is not None} >= {100 * ends[3]}
@@ -188,14 +179,14 @@ def test_steps_of_epochs_are_compared_at_the_same_epoch_and_step(
 
 
 def test_a_step_that_begins_again_in_each_epoch_has_its_epoch(fake, kfjob: Shell):
-    archive_log("fit", "a", print_epochs(1, 2))
+    archive("fit", "a", print_epochs(1, 2))
     assert kfjob("history", "fit") == 0
     assert "epoch 2, 100" in kfjob.out
 
 
 def test_long_values_of_specs_are_a_list_in_80_columns(fake, kfjob: Shell):
     for launch in "abc":
-        archive_log("fit", launch, print_epochs(1, 1))
+        archive("fit", launch, print_epochs(1, 1), command=["torchrun", "train.py", "--run", launch * 20])
     assert kfjob("compare", "fit") == 0
     assert f'  fit@2   ["torchrun", "train.py", "--run", "{"b" * 20}"]' in kfjob.out.splitlines()
     assert max(map(len, kfjob.out.splitlines())) <= 80

