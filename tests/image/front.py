@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.image.builders import Buildah
@@ -17,21 +17,28 @@ ADDRESS = f"127.{os.getpid() % 200 + 20}.77.1"
 @contextlib.contextmanager
 def front(port: int, address: str = ADDRESS, at: int = 443) -> Iterator[str]:
     """Forward connections to the address (port 443 by default) to `port` on the loopback."""
-    with socket.create_server((address, at)) as server:
-        thread = threading.Thread(target=_accept, args=(server, port))
+    with accept_clients((address, at), lambda client: join_sockets(client, port)):
+        yield address
+
+
+@contextlib.contextmanager
+def accept_clients(address: tuple[str, int], handle: Callable[[socket.socket], None]) -> Iterator[int]:
+    """Listen until the block ends, handle each client in a thread of its own, and yield the port."""
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = server.accept()
+                threading.Thread(target=handle, args=(client,), daemon=True).start()
+
+    with socket.create_server(address) as server:
+        thread = threading.Thread(target=accept)
         thread.start()
         try:
-            yield address
+            yield server.getsockname()[1]
         finally:
             server.shutdown(socket.SHUT_RDWR)
             thread.join()
-
-
-def _accept(server: socket.socket, port: int) -> None:
-    with contextlib.suppress(OSError):
-        while True:
-            client, _ = server.accept()
-            threading.Thread(target=join_sockets, args=(client, port), daemon=True).start()
 
 
 def join_sockets(client: socket.socket, port: int) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import hashlib
-import http.server
 import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -22,21 +20,9 @@ from kfjob.image import ecr
 from kfjob.image.references import parse_reference
 from kfjob.image.registry.secrets import Login
 from kfjob.local.machine import free_port
+from tests.hostile_server import Answer, HostileServer, Received, json_answer, serve
 from tests.image.aws import ACCOUNT, HOST, REGION, MotoAws
 from tests.image.conftest import clear_aws
-
-
-@contextlib.contextmanager
-def answering(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Run a server on the loopback until the block ends, and yield its address."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def become(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
@@ -147,20 +133,11 @@ def test_expired_sso_login_is_forbidden(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "aws sso login --profile work" in str(caught.value.hint)
 
 
-class SingleSignOn(http.server.BaseHTTPRequestHandler):
-    """SSO's portal, which moto lacks: it returns a role's credentials for a login."""
-
-    def do_GET(self) -> None:
-        keys = {"accessKeyId": "a", "secretAccessKey": "b", "sessionToken": "c", "expiration": 4102444800000}
-        is_known = self.headers.get("x-amz-sso_bearer_token") == "the login" and f"account_id={ACCOUNT}" in self.path
-        body = json.dumps({"roleCredentials": keys} if is_known else {}).encode()
-        self.send_response(200 if is_known else 401)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
-        pass
+def answer_sso(_: HostileServer, request: Received) -> Answer:
+    """Answer as SSO's portal, which moto lacks: it returns a role's credentials for a login."""
+    keys = {"accessKeyId": "a", "secretAccessKey": "b", "sessionToken": "c", "expiration": 4102444800000}
+    is_known = request.headers.get("x-amz-sso_bearer_token") == "the login" and f"account_id={ACCOUNT}" in request.path
+    return json_answer({"roleCredentials": keys} if is_known else {}, 200 if is_known else 401)
 
 
 def test_sso_login_is_used(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -174,8 +151,8 @@ def test_sso_login_is_used(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_pa
     cache_file.parent.mkdir(parents=True)
     cache_file.write_text(json.dumps({"accessToken": "the login", "expiresAt": "2100-01-01T00:00:00Z", "startUrl": start}))
     program = "from kfjob.image import ecr; print(ecr.open_own_registry(profile='work').host)"
-    with answering(SingleSignOn) as url:  # botocore looks for the cache's folder when it is imported
-        mine = {"AWS_ENDPOINT_URL_SSO": url, "AWS_CONFIG_FILE": str(tmp_path / "config"), "HOME": str(tmp_path)}
+    with serve(answer_sso) as portal:  # botocore looks for the cache's folder when it is imported
+        mine = {"AWS_ENDPOINT_URL_SSO": portal.url, "AWS_CONFIG_FILE": str(tmp_path / "config"), "HOME": str(tmp_path)}
         done = subprocess.run(
             [sys.executable, "-c", program], env=os.environ | mine, capture_output=True, text=True, check=False
         )
@@ -191,38 +168,25 @@ def test_web_identity_role_is_used(aws: MotoAws, monkeypatch: pytest.MonkeyPatch
     assert ecr.open_own_registry().host == HOST
 
 
-class InstanceMetadata(http.server.BaseHTTPRequestHandler):
-    """The metadata service of an EC2 machine, with its role's credentials and its region."""
-
-    def _answer(self, text: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def do_PUT(self) -> None:
-        self._answer("a-token")
-
-    def do_GET(self) -> None:
-        keys = {
-            "AccessKeyId": "a",
-            "SecretAccessKey": "b",
-            "Token": "c",
-            "Expiration": "2100-01-01T00:00:00Z",
-            "Code": "Success",
-        }
-        answers = {"credentials/node": json.dumps(keys), "security-credentials/": "node", "availability-zone/": "us-west-2b"}
-        self._answer(next(text for end, text in answers.items() if self.path.endswith(end)))
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
-        pass
+def answer_metadata(_: HostileServer, request: Received) -> Answer:
+    """Answer as the metadata service of an EC2 machine, with its role's credentials and its region."""
+    keys = {
+        "AccessKeyId": "a",
+        "SecretAccessKey": "b",
+        "Token": "c",
+        "Expiration": "2100-01-01T00:00:00Z",
+        "Code": "Success",
+    }
+    answers = {"credentials/node": json.dumps(keys), "security-credentials/": "node", "availability-zone/": "us-west-2b"}
+    answers["api/token"] = "a-token"
+    return Answer(body=[next(text for end, text in answers.items() if request.path.endswith(end)).encode()])
 
 
 def test_machine_role_and_region_are_used(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
     for name in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED"):
         monkeypatch.delenv(name)
-    with answering(InstanceMetadata) as url:
-        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)
+    with serve(answer_metadata) as machine:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", machine.url)
         assert ecr.open_own_registry().host == f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com"
 
 
@@ -235,70 +199,56 @@ def test_unknown_region_is_unreachable(aws: MotoAws, monkeypatch: pytest.MonkeyP
         ecr.open_own_registry(region="not a region")
 
 
-class AnsweringAws(http.server.BaseHTTPRequestHandler):
+@dataclass
+class ScriptedAws:
     """Returns the given answers, one for each request, then a token."""
 
-    answers: ClassVar[list[tuple[int, dict[str, str]]]]
-    seen: ClassVar[list[dict[str, Any]]]
+    answers: list[Answer] = field(default_factory=list)
+    seen: list[dict[str, Any]] = field(default_factory=list)
 
-    def do_POST(self) -> None:
-        self.seen.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+    def refuse(self, *refusals: tuple[int, str, str]) -> None:
+        self.answers = [json_answer({"__type": code, "message": text}, status) for status, code, text in refusals]
+        self.seen.clear()
+
+    def respond(self, _: HostileServer, request: Received) -> Answer:
+        self.seen.append(json.loads(request.body))
         token = {"authorizationToken": "QVdTOnNlY3JldA==", "expiresAt": 4102444800.0}
-        status, said = self.answers.pop(0) if self.answers else (200, {})
-        body = json.dumps(said or {"authorizationData": [token]}).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
-        pass
-
-
-Scripted = Callable[..., type[AnsweringAws]]
+        return self.answers.pop(0) if self.answers else json_answer({"authorizationData": [token]})
 
 
 @pytest.fixture
-def scripted(aws: MotoAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scripted]:
-    class Handler(AnsweringAws):
-        answers: ClassVar = []
-        seen: ClassVar = []
-
-    def told(*answers: tuple[int, str, str]) -> type[AnsweringAws]:
-        Handler.answers = [(status, {"__type": code, "message": text}) for status, code, text in answers]
-        Handler.seen = []
-        return Handler
-
-    with answering(Handler) as url:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", url)
-        yield told
+def scripted(aws: MotoAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedAws]:
+    script = ScriptedAws()
+    with serve(script.respond) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", server.url)
+        yield script
 
 
 def login() -> Login:
     return ecr.open_registry(parse_reference(f"{HOST}/fsdp")).get_login()
 
 
-def test_throttled_call_is_retried_and_refusal_is_not(scripted: Scripted):
+def test_throttled_call_is_retried_and_refusal_is_not(scripted: ScriptedAws):
     throttled = (400, "ThrottlingException", "Rate exceeded")
-    handler = scripted(throttled, (503, "ServerException", "busy"))
+    scripted.refuse(throttled, (503, "ServerException", "busy"))
     assert login().password.reveal() == "secret"
-    assert len(handler.seen) == 3
-    handler = scripted((400, "InvalidParameterException", "no"))
+    assert len(scripted.seen) == 3
+    scripted.refuse((400, "InvalidParameterException", "no"))
     with pytest.raises(Refused):
         login()
-    assert len(handler.seen) == 1
+    assert len(scripted.seen) == 1
 
 
-def test_registry_of_another_account_is_used_by_its_id(scripted: Scripted):
-    handler = scripted((400, "RepositoryNotFoundException", "none"))
+def test_registry_of_another_account_is_used_by_its_id(scripted: ScriptedAws):
+    scripted.refuse((400, "RepositoryNotFoundException", "none"))
     other_registry = ecr.open_registry(parse_reference(f"999999999999.dkr.ecr.{REGION}.amazonaws.com/fsdp"))
     other_registry.ensure_repository("fsdp")
-    assert [asked["registryId"] for asked in handler.seen] == ["999999999999"] * 2
+    assert [asked["registryId"] for asked in scripted.seen] == ["999999999999"] * 2
 
 
-def test_endless_throttling_is_an_error(scripted: Scripted, monkeypatch: pytest.MonkeyPatch):
+def test_endless_throttling_is_an_error(scripted: ScriptedAws, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ecr, "ATTEMPTS", 2)
-    scripted(*[(400, "ThrottlingException", "Rate exceeded")] * 9)
+    scripted.refuse(*[(400, "ThrottlingException", "Rate exceeded")] * 9)
     with pytest.raises(BackendError, match="AWS failed at `ecr:GetAuthorizationToken`"):
         login()
 
@@ -320,8 +270,8 @@ POLICY = f"User: arn:aws:iam::1:user/x is not authorized to perform: ecr:GetAuth
         ("AccessDeniedException", POLICY + "with an explicit deny in a resource-based policy", "not allowed to", "its owner"),
     ],
 )
-def test_aws_that_moto_cannot_produce(scripted: Scripted, code: str, text: str, title: str, hint: str):
-    scripted((400, code, text))
+def test_aws_that_moto_cannot_produce(scripted: ScriptedAws, code: str, text: str, title: str, hint: str):
+    scripted.refuse((400, code, text))
     with pytest.raises(Forbidden) as caught:
         login()
     assert title in caught.value.title

@@ -6,14 +6,12 @@ import base64
 import datetime as dt
 import json
 import ssl
-import threading
 import time
 import uuid
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,12 +21,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
+from tests.hostile_server import Answer, HostileServer, Received, json_answer, serve
 from tests.image.registries import PASSWORD, USER, make_certificate
 
 
 @dataclass
 class TokenServer:
-    port: int
+    url: str
     folder: Path
     life: float = 300.0
     password: str = PASSWORD
@@ -40,7 +39,7 @@ class TokenServer:
         bundle = str(self.folder / "tokens.pem")
         return {
             "token": {
-                "realm": f"https://127.0.0.1:{self.port}/token",
+                "realm": f"{self.url}/token",
                 "service": "test",
                 "issuer": "tests",
                 "rootcertbundle": bundle,
@@ -57,42 +56,22 @@ def token_server(folder: Path) -> Iterator[TokenServer]:
     certificate = _self_signed(key)
     (folder / "tokens.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_args: object) -> None:
-            pass
+    def respond(_: HostileServer, request: Received) -> Answer:
+        expected = b64encode(f"{USER}:{tokens.password}".encode()).decode()
+        payload, scopes = request.headers.get("Authorization"), parse_qs(urlsplit(request.path).query).get("scope", [])
+        nobody = payload is None and tokens.gives_everybody
+        if not nobody and payload != f"Basic {expected}":
+            return Answer(status=401)
+        tokens.asked.append(scopes)
+        if nobody:
+            scopes = [f"{scope.rpartition(':')[0]}:{tokens.gives_everybody}" for scope in scopes]
+        return json_answer({"token": _signed(key, certificate, scopes, tokens.life), "expires_in": 300})
 
-        def do_GET(self) -> None:
-            asked = parse_qs(urlsplit(self.path).query)
-            expected = b64encode(f"{USER}:{tokens.password}".encode()).decode()
-            payload, scopes = self.headers.get("Authorization"), asked.get("scope", [])
-            nobody = payload is None and tokens.gives_everybody
-            if not nobody and payload != f"Basic {expected}":
-                self.send_response(401)
-                self.end_headers()
-                return
-            tokens.asked.append(scopes)
-            if nobody:
-                scopes = [f"{scope.rpartition(':')[0]}:{tokens.gives_everybody}" for scope in scopes]
-            token = _signed(key, certificate, scopes, tokens.life)
-            body = json.dumps({"token": token, "expires_in": 300}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    tokens = TokenServer(server.server_address[1], folder)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serve(respond, tls=context) as server:
+        tokens = TokenServer(server.url, folder)
         yield tokens
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _self_signed(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
