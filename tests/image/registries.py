@@ -81,6 +81,13 @@ def known() -> Login:
     return Login(user=USER, password=Secret(PASSWORD))
 
 
+def store_login(home: Path, host: str, user: str = USER, password: str = PASSWORD) -> None:
+    """Write the login to the home folder, as `docker login` does."""
+    auth = b64encode(f"{user}:{password}".encode()).decode()
+    (home / ".docker").mkdir(exist_ok=True)
+    (home / ".docker" / "config.json").write_text(json.dumps({"auths": {host: {"auth": auth}}}))
+
+
 @contextmanager
 def real_registry(folder: Path, *, tls: bool = False, auth: dict[str, Any] | None = None) -> Iterator[RealRegistry]:
     assert shutil.which("docker-registry"), "the tests of images need a registry\nhint: apt-get install docker-registry"

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,41 +127,6 @@ def test_expired_sso_login_is_forbidden(monkeypatch: pytest.MonkeyPatch, tmp_pat
     with pytest.raises(Forbidden, match="the AWS credentials cannot be used") as caught:
         ecr.open_own_registry(profile="work")
     assert "aws sso login --profile work" in str(caught.value.hint)
-
-
-def answer_sso(_: HostileServer, request: Received) -> Answer:
-    """Answer as SSO's portal, which moto lacks: it returns a role's credentials for a login."""
-    keys = {"accessKeyId": "a", "secretAccessKey": "b", "sessionToken": "c", "expiration": 4102444800000}
-    is_known = request.headers.get("x-amz-sso_bearer_token") == "the login" and f"account_id={ACCOUNT}" in request.path
-    return json_answer({"roleCredentials": keys} if is_known else {}, 200 if is_known else 401)
-
-
-def test_sso_login_is_used(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    for name in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    start = "https://x.awsapps.com/start"
-    lines = ["[profile work]", "region = eu-west-1", f"sso_start_url = {start}", "sso_region = eu-west-1"]
-    lines += [f"sso_account_id = {ACCOUNT}", "sso_role_name = dev"]
-    (tmp_path / "config").write_text("\n".join(lines))
-    cache_file = tmp_path / ".aws" / "sso" / "cache" / f"{hashlib.sha1(start.encode(), usedforsecurity=False).hexdigest()}.json"
-    cache_file.parent.mkdir(parents=True)
-    cache_file.write_text(json.dumps({"accessToken": "the login", "expiresAt": "2100-01-01T00:00:00Z", "startUrl": start}))
-    program = "from kfjob.image import ecr; print(ecr.open_own_registry(profile='work').host)"
-    with serve(answer_sso) as portal:  # botocore looks for the cache's folder when it is imported
-        mine = {"AWS_ENDPOINT_URL_SSO": portal.url, "AWS_CONFIG_FILE": str(tmp_path / "config"), "HOME": str(tmp_path)}
-        done = subprocess.run(
-            [sys.executable, "-c", program], env=os.environ | mine, capture_output=True, text=True, check=False
-        )
-    assert done.stdout.strip() == HOST, done.stderr
-
-
-def test_web_identity_role_is_used(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    (tmp_path / "token").write_text("a service account's token")
-    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
-    monkeypatch.setenv("AWS_ROLE_ARN", f"arn:aws:iam::{ACCOUNT}:role/pusher")
-    assert ecr.open_own_registry().host == HOST
 
 
 def answer_metadata(_: HostileServer, request: Received) -> Answer:

@@ -84,7 +84,7 @@ def test_build_uses_base_from_registry(engine: str, plain: RealRegistry, source:
     assert "nothing was pushed" in lines[-1]
 
 
-@pytest.mark.parametrize("engine", ["podman", "docker, BuildKit"], indirect=True)
+@pytest.mark.parametrize("engine", ["buildah", "podman", "docker, BuildKit"], indirect=True)
 def test_build_secret_is_not_in_the_image(engine: str, plain: RealRegistry, source: Path, name: str):
     with_shell(source)
     (source.parent / "pip.conf").write_text("index-url = https://user:hidden@example\n")
@@ -121,11 +121,16 @@ FAULTS = {
 @every
 @pytest.mark.parametrize("text", FAULTS)
 def test_build_error_has_the_engines_output_as_cause(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
+    check_build_error(engine, plain, source, name, text)
+
+
+def check_build_error(engine: str, plain: RealRegistry, source: Path, name: str, text: str) -> None:
+    """Build a Dockerfile with a fault: the error has the engine's words, and nothing is pushed."""
     words = FAULTS[text]
     with_shell(source)
     (source / "Dockerfile").write_text(text.replace("{host}", plain.host))
     lines: list[str] = []
-    with pytest.raises(Refused, match="the build failed") as caught:
+    with pytest.raises(Refused, match=r"the build failed \(`.*` exited with code [1-9]") as caught:
         build_and_push(spec(source, f"{plain.host}/{name}", builder=engine), Listener(output=lines.append))
     assert words in str(caught.value.cause)
     assert words in "\n".join(lines)
@@ -143,11 +148,11 @@ def test_missing_docker_daemon_has_a_hint(
 
 
 def test_full_disk_of_docker_is_an_error(
-    plain: RealRegistry, source: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plain: RealRegistry, source: Path, name: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ):
     """The daemon's storage is a private file system of 8 MiB."""
     (source / "code" / "large").write_bytes(os.urandom(12 << 20))
-    with dockerd(tmp_path, small=True) as daemon:
+    with dockerd(tmp_path_factory.mktemp("d"), small=True) as daemon:
         for key, value in daemon.environment.items():
             monkeypatch.setenv(key, value)
         with pytest.raises(Refused, match="the build failed") as caught:

@@ -21,14 +21,8 @@ from kfjob.local.machine import free_port
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 from tests.image.images import FORMS, push_image
-from tests.image.registries import PASSWORD, USER, RealRegistry, real_registry
+from tests.image.registries import PASSWORD, USER, RealRegistry, real_registry, store_login
 from tests.pytorchjobs import KIND
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
-    with real_registry(tmp_path_factory.mktemp("registry")) as registry:
-        yield registry
 
 
 @pytest.fixture(autouse=True)
@@ -98,10 +92,10 @@ def check_plan(target: Target, job_plan: JobPlan, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_metadata_of_every_image_form(registry: RealRegistry, form: str):
-    with registry.open() as opened:
+def test_metadata_of_every_image_form(plain: RealRegistry, form: str):
+    with plain.open() as opened:
         top = push_image(opened, "facts", form, form)
-    metadata = ImageInspector().inspect(f"{registry.host}/facts:{form}").metadata
+    metadata = ImageInspector().inspect(f"{plain.host}/facts:{form}").metadata
     assert metadata.digest == top.digest
     assert metadata.platforms == (("linux/amd64", "linux/arm64/v8") if form.endswith("index") else ("linux/amd64",))
     assert metadata.labels == {"who": "the base"}
@@ -109,18 +103,18 @@ def test_metadata_of_every_image_form(registry: RealRegistry, form: str):
     assert metadata.runs_on("amd64")
     assert metadata.runs_on("arm64") == form.endswith("index")
     assert not metadata.runs_on("arm")
-    assert ImageInspector().inspect(f"{registry.host}/facts@{top.digest}").metadata == metadata
+    assert ImageInspector().inspect(f"{plain.host}/facts@{top.digest}").metadata == metadata
 
 
-def test_missing_image_is_an_error_with_a_similar_tag(registry: RealRegistry, tmp_path: Path):
-    with registry.open() as opened:
+def test_missing_image_is_an_error_with_a_similar_tag(plain: RealRegistry, tmp_path: Path):
+    with plain.open() as opened:
         push_image(opened, "near", "v1.2", "oci")
     with pytest.raises(NotFound) as caught:
-        check_plan(target(tmp_path), plan(f"{registry.host}/near:v1.3"), notify=pytest.fail)
-    assert caught.value.title == f"image `{registry.host}/near:v1.3` does not exist"
-    assert caught.value.hint == f"did you mean `{registry.host}/near:v1.2`?"
+        check_plan(target(tmp_path), plan(f"{plain.host}/near:v1.3"), notify=pytest.fail)
+    assert caught.value.title == f"image `{plain.host}/near:v1.3` does not exist"
+    assert caught.value.hint == f"did you mean `{plain.host}/near:v1.2`?"
     with pytest.raises(NotFound):
-        check_plan(target(tmp_path), plan(f"{registry.host}/nothing:v1@sha256:{'0' * 64}"), notify=pytest.fail)
+        check_plan(target(tmp_path), plan(f"{plain.host}/nothing:v1@sha256:{'0' * 64}"), notify=pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -134,17 +128,17 @@ def test_missing_image_is_an_error_with_a_similar_tag(registry: RealRegistry, tm
         (["amd64"], {"scheduling": {"node_selector": {"kubernetes.io/arch": "arm64"}}}, False),
     ],
 )
-def test_image_must_have_a_variant_for_the_nodes(registry: RealRegistry, tmp_path: Path, nodes, spec, taken):
-    with registry.open() as opened:
+def test_image_must_have_a_variant_for_the_nodes(plain: RealRegistry, tmp_path: Path, nodes, spec, taken):
+    with plain.open() as opened:
         push_image(opened, "one", "v1", "oci")
         push_image(opened, "both", "v1", "oci-index")
     cluster_target = target(tmp_path, *nodes)
-    check_plan(cluster_target, plan(f"{registry.host}/both:v1", **spec), notify=pytest.fail)
+    check_plan(cluster_target, plan(f"{plain.host}/both:v1", **spec), notify=pytest.fail)
     if taken:
-        check_plan(cluster_target, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
+        check_plan(cluster_target, plan(f"{plain.host}/one:v1", **spec), notify=pytest.fail)
         return
     with pytest.raises(Refused, match="architecture of the nodes") as caught:
-        check_plan(cluster_target, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
+        check_plan(cluster_target, plan(f"{plain.host}/one:v1", **spec), notify=pytest.fail)
     assert caught.value.cause == "it has variants for linux/amd64, and the nodes are arm64"
 
 
@@ -198,19 +192,17 @@ def test_useless_pull_secret_falls_back_to_own_login(private: RealRegistry, tmp_
     check_plan(cluster_target, job_plan, notify=notices.append)
     assert len(notices) == 1  # nobody is logged in here
     assert "authentication required" in notices[0]
-    (tmp_path / ".docker").mkdir()
-    auth = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-    (tmp_path / ".docker" / "config.json").write_text(json.dumps({"auths": {private.host: {"auth": auth}}}))
+    store_login(tmp_path, private.host)
     notices.clear()
     check_plan(cluster_target, job_plan, notify=notices.append)
     warnings = [text.partition(" does not give access")[0] for text in notices]
     assert warnings == {"wrong": ["warning: pull secret `wrong`"]}.get(secret, [])
 
 
-def test_images_of_init_containers_and_sidecars_are_checked(registry: RealRegistry, tmp_path: Path):
-    with registry.open() as opened:
+def test_images_of_init_containers_and_sidecars_are_checked(plain: RealRegistry, tmp_path: Path):
+    with plain.open() as opened:
         push_image(opened, "whole", "1", "oci")
-    image, absent = f"{registry.host}/whole:1", f"{registry.host}/whole:2"
+    image, absent = f"{plain.host}/whole:1", f"{plain.host}/whole:2"
     for field_, what in (("init_containers", "init container"), ("sidecars", "sidecar")):
         container = {"name": "beside", "image": absent}
         with pytest.raises(NotFound) as caught:

@@ -22,7 +22,7 @@ from kfjob.image.build import engine_process
 from tests.image.builders import dockerd, with_shell
 from tests.image.modules import program
 from tests.image.registries import RealRegistry, manifest_of
-from tests.image.test_engines import FAULTS
+from tests.image.test_engines import FAULTS, check_build_error
 from tests.image.test_push_image import spec
 
 pytestmark = pytest.mark.long
@@ -101,12 +101,7 @@ def test_build_with_base_and_secret(engine: str, plain: RealRegistry, source: Pa
 
 @pytest.mark.parametrize("text", FAULTS)
 def test_build_error_has_the_engines_output_as_cause(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
-    words = FAULTS[text]
-    with_shell(source)
-    (source / "Dockerfile").write_text(text.replace("{host}", plain.host))
-    with pytest.raises(Refused, match="the build failed") as caught:
-        build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
-    assert words in str(caught.value.cause)
+    check_build_error(engine, plain, source, name, text)
 
 
 def test_missing_daemon_has_a_hint(engine: str, plain: RealRegistry, source: Path, name: str, monkeypatch: pytest.MonkeyPatch):

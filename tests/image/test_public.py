@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from kfjob.api.images.push_code import push_code
 from kfjob.base.errors import Forbidden
 from tests.image.conftest import clear_aws
 from tests.image.images import push_image
-from tests.image.registries import HURRIED, PASSWORD, USER, RealRegistry, known, real_registry
+from tests.image.registries import HURRIED, RealRegistry, known, real_registry, store_login
 from tests.image.tokens import TokenServer, token_server
 from tests.image.tunnel import tunnel
 
@@ -77,7 +75,5 @@ def test_login_is_used_for_public_image(public: Public):
     public.tokens.gives_everybody = ""
     with pytest.raises(Forbidden):
         ImageInspector().inspect("public.ecr.aws/alias/train:1")
-    auth = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-    (public.home / ".docker").mkdir()
-    (public.home / ".docker" / "config.json").write_text(json.dumps({"auths": {"public.ecr.aws": {"auth": auth}}}))
+    store_login(public.home, "public.ecr.aws")
     assert ImageInspector().inspect("public.ecr.aws/alias/train:1").metadata.size

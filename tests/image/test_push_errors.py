@@ -16,60 +16,11 @@ from kfjob.image import ecr
 from kfjob.image.build import engine_process
 from kfjob.image.registry.secrets import Login, Secret
 from tests.image.aws import HOST, MotoAws
-from tests.image.builders import Buildah, with_shell
+from tests.image.builders import Buildah
 from tests.image.proxy import Cut, ProxiedRequest, Proxy, Reply, proxy_before
 from tests.image.registries import RealRegistry, is_absent
 from tests.image.test_push_image import spec
 from tests.image.tunnel import tunnel
-
-
-@pytest.fixture
-def shell(source: Path) -> Path:
-    return with_shell(source)
-
-
-def dockerfile(source: Path, *lines: str) -> None:
-    (source / "Dockerfile").write_text("\n".join(lines) + "\n")
-
-
-def test_failed_command_shows_its_output(building: Buildah, plain: RealRegistry, shell: Path, name: str):
-    dockerfile(shell, "FROM scratch", "COPY root/ /", "RUN echo these words >&2; exit 3")
-    lines: list[str] = []
-    with pytest.raises(Refused, match="the build failed") as caught:
-        build_and_push(spec(shell, f"{plain.host}/{name}"), Listener(output=lines.append))
-    assert "these words" in "\n".join(lines)
-    assert "exit status 3" in str(caught.value.cause)
-    assert is_absent(plain, f"{name}/tags/list")
-
-
-def test_dockerfile_error_is_refused(building: Buildah, plain: RealRegistry, source: Path, name: str):
-    dockerfile(source, "FORM scratch")
-    with pytest.raises(Refused) as caught:
-        build_and_push(spec(source, f"{plain.host}/{name}"))
-    assert caught.value.title == "the build failed (`buildah` exited with code 125)"
-    assert caught.value.cause
-
-
-@pytest.fixture
-def insecure(building: Buildah, plain: RealRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Allow the builder to pull from the registry without TLS."""
-    file = tmp_path / "registries.conf"
-    file.write_text(f'[[registry]]\nlocation = "{plain.host}"\ninsecure = true\n')
-    monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(file))
-
-
-@pytest.mark.usefixtures("insecure")
-def test_missing_base_image_is_refused(plain: RealRegistry, source: Path, name: str):
-    with pytest.raises(Refused, match="the build failed") as caught:
-        build_and_push(spec(source, f"{plain.host}/{name}", base_image=f"{plain.host}/nothing:1"))
-    assert "manifest unknown" in str(caught.value.cause)
-
-
-@pytest.mark.usefixtures("insecure")
-def test_base_image_from_a_registry(plain: RealRegistry, source: Path, name: str):
-    base = build_and_push(spec(source, f"{plain.host}/{name}-base"))
-    outcome = build_and_push(spec(source, f"{plain.host}/{name}", base_image=str(base.ref)))
-    assert outcome.sent_bytes > 0
 
 
 def test_missing_engine_is_a_usage_error(
@@ -110,19 +61,6 @@ def test_missing_input_is_an_error_before_the_build(plain: RealRegistry, source:
         build_and_push(spec(source / "code", f"{plain.host}/{name}"))
     with pytest.raises(NotFound, match="the file of secret `pip`"):
         build_and_push(spec(source, f"{plain.host}/{name}", secrets={"pip": "/nonexistent"}))
-
-
-def test_build_secret_is_available_only_during_the_build(building: Buildah, plain: RealRegistry, shell: Path, name: str):
-    (shell.parent / "pip.conf").write_text("index-url = https://user:hidden@example\n")
-    run = 'RUN --mount=type=secret,id=pip,target=/pip.conf read line </pip.conf && echo "length ${#line}"'
-    dockerfile(shell, "FROM scratch", "COPY root/ /", run)
-    lines: list[str] = []
-    image_spec = spec(shell, f"{plain.host}/{name}", secrets={"pip": str(shell.parent / "pip.conf")})
-    outcome = build_and_push(image_spec, Listener(output=lines.append))
-    assert "length 39" in lines
-    digest = outcome.ref.digest.partition(":")[2]
-    assert digest
-    assert not [file for file in (plain.folder / "data").rglob("data") if b"hidden" in file.read_bytes()]
 
 
 def test_secret_files_and_arguments_are_warnings(building: Buildah, plain: RealRegistry, source: Path, name: str):

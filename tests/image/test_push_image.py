@@ -26,18 +26,11 @@ def spec(source: Path, to: str, **more: object) -> ImageSpec:
     return ImageSpec.model_validate({"context": str(source), "to": to, "builder": "buildah"} | more)
 
 
-def test_push_to_a_plain_registry(building: Buildah, plain: RealRegistry, source: Path, name: str):
-    outcome = build_and_push(spec(source, f"{plain.host}/{name}"))
-    assert outcome.builder == "buildah"
-    assert outcome.sent_bytes > 0
-    assert str(outcome.ref) == f"{plain.host}/{name}:{outcome.content[:16]}@{outcome.ref.digest}"
-    manifest = manifest_of(plain, name, outcome.ref.digest)
-    assert manifest["mediaType"] == OCI_MANIFEST
-
-
 def test_second_push_sends_nothing(building: Buildah, plain: RealRegistry, source: Path, name: str):
     image_spec, notices = spec(source, f"{plain.host}/{name}"), list[str]()
     first = build_and_push(image_spec)
+    assert (first.builder, first.sent_bytes > 0) == ("buildah", True)
+    assert str(first.ref) == f"{plain.host}/{name}:{first.content[:16]}@{first.ref.digest}"
     os.utime(source / "code" / "train.py", (1, 1))
     second = build_and_push(image_spec, Listener(notify=notices.append))
     assert second.ref == first.ref

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from base64 import b64encode
 from collections.abc import Iterator
@@ -25,11 +24,11 @@ from tests.image.registries import (
     HURRIED,
     NEXT_PASSWORD,
     PASSWORD,
-    USER,
     RealRegistry,
     known,
     make_certificate,
     real_registry,
+    store_login,
 )
 from tests.image.tokens import token_server
 
@@ -41,11 +40,6 @@ SIZE = 16 * CHUNK
 def proxy(plain: RealRegistry) -> Iterator[Proxy]:
     with proxy_before(plain.port) as made:
         yield made
-
-
-@pytest.fixture
-def name() -> str:
-    return f"team/{os.urandom(4).hex()}"
 
 
 def blob(size: int = SIZE) -> BytesBlob:
@@ -174,13 +168,6 @@ def test_other_media_types_are_refused(proxy: Proxy, plain: RealRegistry, name: 
     assert bool(hint) == bool(caught.value.hint)
 
 
-def test_login_over_tls(private: RealRegistry, name: str):
-    content = blob(3 * CHUNK)
-    with private.open() as registry:
-        upload_blob(registry, name, content, chunk_size=CHUNK)
-    assert private.checked_blob(name, content.digest) == content.content
-
-
 def test_missing_and_wrong_logins_are_refused(private: RealRegistry, name: str):
     calls: list[int] = []
 
@@ -303,9 +290,7 @@ def test_mirror_never_receives_the_registrys_login(
     plain: RealRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, protocol: str
 ):
     (tmp_path / "certs.d" / "registry.example").mkdir(parents=True)
-    (tmp_path / ".docker").mkdir()
-    auth = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-    (tmp_path / ".docker" / "config.json").write_text(json.dumps({"auths": {"registry.example": {"auth": auth}}}))
+    store_login(tmp_path, "registry.example")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("KFJOB_REGISTRY_CERTS", str(tmp_path / "certs.d"))
     ref = parse_reference("registry.example/team/train:1")
@@ -323,14 +308,13 @@ def test_mirror_never_receives_the_registrys_login(
 
 def test_mirror_receives_the_login_of_its_own_host(plain: RealRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "certs.d" / "registry.example").mkdir(parents=True)
-    (tmp_path / ".docker").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("KFJOB_REGISTRY_CERTS", str(tmp_path / "certs.d"))
     with proxy_before(plain.port, tls_folder=tmp_path) as mirror:
         host, auth = f"127.0.0.1:{mirror.port}", b64encode(b"mirror:its own").decode()
         hosts = f'[host."https://{host}"]\nca = "{tmp_path}/cert.pem"\n'
         (tmp_path / "certs.d" / "registry.example" / "hosts.toml").write_text(hosts)
-        (tmp_path / ".docker" / "config.json").write_text(json.dumps({"auths": {host: {"auth": auth}}}))
+        store_login(tmp_path, host, "mirror", "its own")
         mirror.rule = lambda _request: Reply(401, headers={"WWW-Authenticate": 'Basic realm="x"'})
         ref = parse_reference("registry.example/team/train:1")
         with open_registry(ref, "pull", limits=HURRIED) as registry, pytest.raises(Forbidden):
