@@ -20,8 +20,8 @@ from kfjob.backends import folder
 from kfjob.objects import api_objects
 from tests.unit.api.conftest import Shell
 from tests.unit.api.script import block, progress
+from tests.unit.changes import changes
 from tests.unit.cli.object_server import ObjectServer
-from tests.unit.cluster.test_malformed import change, paths
 
 KEY = ("default", "pytorchjobs", "train")
 SPEC = """\
@@ -125,12 +125,8 @@ def truncations(text: str) -> st.SearchStrategy[str]:
 WRONG: tuple[Any, ...] = (None, True, 0, -1, 10**30, 1e300, "", "x", "\0", "9" * 5000, [], [None], {}, {"a": []})
 
 
-def changes(value: Any) -> st.SearchStrategy[str]:
-    changed = st.builds(
-        lambda path, wrong, remove: change(value, path, wrong, remove=remove),
-        st.sampled_from(list(paths(value))), st.sampled_from(WRONG), st.booleans(),
-    )  # fmt: skip
-    return changed.map(json.dumps)
+def change_text(text: str) -> st.SearchStrategy[str]:
+    return changes(json.loads(text), WRONG).map(json.dumps)
 
 
 def test_changed_annotation_is_an_error_or_ignored(kfjob: Shell, cluster: ObjectServer, job: dict[str, Any]):
@@ -141,7 +137,7 @@ def test_changed_annotation_is_an_error_or_ignored(kfjob: Shell, cluster: Object
 
     @EXAMPLES
     @given(st.sampled_from(sorted(texts)).flatmap(
-        lambda record: st.tuples(st.just(record), st.one_of(truncations(texts[record]), changes(json.loads(texts[record]))))
+        lambda record: st.tuples(st.just(record), st.one_of(truncations(texts[record]), change_text(texts[record])))
     ))  # fmt: skip
     def check(changed: tuple[str, str]) -> None:
         record, text = changed
@@ -209,7 +205,7 @@ def test_changed_file_of_the_archive_is_an_error_or_ignored(kfjob: Shell, cluste
     text = (archived / file).read_text()
 
     @EXAMPLES
-    @given(st.one_of(truncations(text), changes(json.loads(text))))
+    @given(st.one_of(truncations(text), change_text(text)))
     def check(changed: str) -> None:
         (archived / file).write_text(changed)
         check_archive(kfjob, cluster, archived)

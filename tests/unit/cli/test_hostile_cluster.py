@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from kfjob.cluster.requests import Request
 from tests.fakes.transport import FakeStream, refused, reply
 from tests.unit.api.conftest import Shell
+from tests.unit.changes import changes
 from tests.unit.cli.conftest import serve
-from tests.unit.cluster.test_malformed import change, paths
 from tests.unit.conftest import KUBECONFIG_OF_A_PORT
 from tests.unit.doctor.test_cluster import definition, deployment
 
@@ -120,9 +119,8 @@ def test_changed_object_is_a_finding_or_an_error(kfjob: Shell, job_file: Path, m
     original = OBJECTS[resource][0]
 
     @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.sampled_from(list(paths(original))), st.sampled_from(WRONG), st.booleans())
-    def run(path: tuple[Any, ...], wrong: Any, remove: bool) -> None:  # noqa: FBT001 - hypothesis passes it by name
-        changed = change(original, path, wrong, remove=remove)
+    @given(changes(original, WRONG))
+    def run(changed: Any) -> None:
         json.dumps(changed)
         check(kfjob, monkeypatch, OBJECTS | {resource: [changed]})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
 from kfjob.cluster.requests import Request
 from tests.fakes.transport import FakeStream, FakeTransport, refused, reply
+from tests.unit.changes import change, changes
 from tests.unit.cluster import recordings
 
 JOB = recordings.read("job-running")
@@ -48,35 +49,6 @@ REF = JobRef(
 )
 BAD_TEXTS = ("", "x", "2026-13-45T99:99:99Z", "9" * 5000, "\u00b2")
 WRONG: tuple[Any, ...] = (None, True, 0, -1, 10**30, 1e300, *BAD_TEXTS, [], [None], {}, {"a": []})
-
-
-def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of each part."""
-    yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in items:
-        yield from paths(part, (*path, key))
-
-
-def change(value: Any, path: tuple[Any, ...], wrong: Any, *, remove: bool) -> Any:
-    """Return a copy of the value with another part, or without it."""
-    if not path:
-        return wrong
-    copy = value.copy()
-    if len(path) == 1 and remove:
-        del copy[path[0]]
-    else:
-        copy[path[0]] = change(value[path[0]], path[1:], wrong, remove=remove)
-    return copy
-
-
-def changes(value: Any) -> st.SearchStrategy[Any]:
-    return st.builds(
-        lambda path, wrong, remove: change(value, path, wrong, remove=remove),
-        st.sampled_from(list(paths(value))),
-        st.sampled_from(WRONG),
-        st.booleans(),
-    )
 
 
 def backend(**replaced: Any) -> KubernetesBackend:
@@ -139,7 +111,7 @@ def test_a_changed_object_is_a_result_or_an_error(kind):
     original = {"pods": PODS[0], "pytorchjobs": JOB, "events": EVENT, "nodes": NODE}[kind]
 
     @EXAMPLES
-    @given(changes(original))
+    @given(changes(original, WRONG))
     def check(item: Any) -> None:
         cluster = backend(**{kind: [item]})
         try:
@@ -167,7 +139,7 @@ def test_any_log_is_a_result_or_an_error(text):
 )
 def test_the_error_names_the_field(field, message):
     with (
-        contextlib.closing(backend(pytorchjobs=[change(JOB, field, [], remove=False)])) as cluster,
+        contextlib.closing(backend(pytorchjobs=[change(JOB, field, [])])) as cluster,
         pytest.raises(KfjobError, match=message),
     ):
         cluster.list(namespace=REF.namespace)

@@ -24,6 +24,8 @@ from kfjob.source.spec_text import load_spec
 from kfjob.source.substitute import escape_references
 from kfjob.spec.job import JobSpec
 from tests.pytorchjobs import lint
+from tests.unit.changes import changes
+from tests.unit.convert.test_pytorchjob import REFERENCE_JOB
 
 CONTEXT = Context(backend="kubernetes", launch="l1", namespace="team")
 
@@ -389,38 +391,29 @@ def test_metadata_of_pods_that_a_spec_cannot_hold_has_a_note():
     ]
 
 
-def test_more_variables_need_no_more_compilations(monkeypatch):
+def test_more_variables_and_annotations_need_no_more_compilations(monkeypatch):
     counts = []
     compile_spec = comparison.compile_spec
-    for variables in (5, 50):
+    for number in (5, 50):
         calls: list[int] = []
         for module in (import_job, comparison):
             monkeypatch.setattr(module, "compile_spec", lambda spec, calls=calls: calls.append(1) or compile_spec(spec))
-        env = [{"name": f"V{n}", "value": "x"} for n in range(variables)]
-        import_manifest(yaml.safe_dump(make_manifest(make_template({"env": env}))))
+        env = [{"name": f"V{n}", "value": "x"} for n in range(number)]
+        texts = {f"key-{n}": "x" for n in range(number)}
+        manifest = make_manifest(make_template({"env": env}, annotations=texts), metadata={"annotations": texts})
+        assert import_manifest(yaml.safe_dump(manifest)).spec["annotations"] == texts
         counts.append(len(calls))
-    assert counts[0] == counts[1]
+    assert counts[0] == counts[1] < 40
 
 
-VALUES: list[Any] = [None, 5, -1, "", "x", "a b", [], {}, ["a"], [{}], [None], {"a": 1}, True, 1.5]
+VALUES: tuple[Any, ...] = (
+    *(None, 5, -1, "", "x", "a b", "8", "etcd", "Never", [], {}, ["a"], [{}], [None], {"a": 1}, True, 1.5),
+    *({"name": "a"}, [{"name": "a", "value": ["a"]}], [["a"], {"name": {}}]),
+)
 
 
-def list_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [found for key, item in items for found in ((*path, key), *list_paths(item, (*path, key)))]
-
-
-@given(st.sampled_from(sorted(SHAPES)), st.data())
-def test_any_change_of_a_manifest_is_imported_or_is_a_spec_error(shape, data):
-    manifest = copy.deepcopy(SHAPES[shape])
-    *parents, last = data.draw(st.sampled_from(list_paths(manifest)))
-    holder: Any = manifest
-    for step in parents:
-        holder = holder[step]
-    if data.draw(st.booleans()):
-        del holder[last]
-    else:
-        holder[last] = copy.deepcopy(data.draw(st.sampled_from(VALUES)))
+@given(st.sampled_from([*SHAPES.values(), REFERENCE_JOB]).flatmap(lambda manifest: changes(manifest, VALUES)))
+def test_any_change_of_a_manifest_is_imported_or_is_a_spec_error(manifest):
     with suppress(SpecError):
         assert import_manifest(yaml.safe_dump(manifest)).spec["name"]
 

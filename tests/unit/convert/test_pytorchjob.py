@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kfjob.api.specs.imports import import_manifest
 from kfjob.base.common_types import JsonObject
@@ -143,6 +140,7 @@ spec:
           - {name: tail, image: busybox}
 status: {conditions: []}
 """
+_, REFERENCE_JOB = yaml.safe_load_all(REFERENCE_FLOW)
 
 
 def test_manifest_of_the_reference_flow():
@@ -169,9 +167,8 @@ def test_manifest_of_the_reference_flow():
     assert [container["name"] for container in worker["spec"]["containers"]] == ["pytorch", "tail"]
     assert {volume["name"] for volume in worker["spec"]["volumes"]} == {"nfs"}
 
-    (original,) = [document for document in yaml.safe_load_all(REFERENCE_FLOW) if document["kind"] == "PyTorchJob"]
     job = compile_spec(JobSpec.model_validate(spec))
-    additions = differences(normalize_job(original), normalize_job(job), ignore_empty=True)
+    additions = differences(normalize_job(copy.deepcopy(REFERENCE_JOB)), normalize_job(job), ignore_empty=True)
     assert {difference.old for difference in additions} == {MISSING}  # nothing of the original is lost
     notes = [str(note) for note in conversion.notes]
     assert any(text.startswith("`Service etcd`: not a part of the spec") for text in notes)
@@ -204,41 +201,12 @@ def test_written_default_of_the_pull_policy_is_left_out(image):
     assert "image_pull_policy" not in spec
 
 
-def test_different_master_is_kept():
-    data = yaml.safe_load(make_job())
-    replicas = data["spec"]["pytorchReplicaSpecs"]
-    replicas["Master"] = yaml.safe_load(yaml.safe_dump(replicas["Worker"])) | {"replicas": 1}
-    replicas["Master"]["template"]["spec"]["nodeSelector"] = {"role": "master"}
-    conversion = import_manifest(yaml.safe_dump(data))
-    assert conversion.spec["rendezvous"] == {"backend": "static"}
-    assert conversion.spec["nodes"] == 3
-    replicas = compile_spec(JobSpec.model_validate(conversion.spec))["spec"]["pytorchReplicaSpecs"]
-    assert replicas["Master"]["template"]["spec"]["nodeSelector"] == {"role": "master"}
-    assert "nodeSelector" not in replicas["Worker"]["template"]["spec"]
-
-
-def test_entry_point_of_the_image_is_kept():
-    data = yaml.safe_load(make_job())
-    container = data["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
-    container["args"] = ["--steps=1"]
-    del container["command"]
-    conversion = import_manifest(yaml.safe_dump(data))
-    assert conversion.spec["args"] == ["--steps=1"]
-    assert not conversion.spec.keys() & {"command", "overrides"}
-    job = compile_spec(JobSpec.model_validate(conversion.spec))
-    (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-    assert container["args"] == ["--steps=1"]
-    assert "command" not in container
-
-
 @pytest.mark.parametrize(
     "program",
     [
         {},
-        {"command": ["python", "t.py"]},
         {"command": ["python3", "-u", "t.py", "--lr=1"]},
         {"command": ["accelerate", "launch", "t.py"]},
-        {"command": ["bash", "-c"], "args": ["set -e\npython t.py | tee log"]},
         {"args": ["epochs=3"]},
     ],
     ids=str,
@@ -304,35 +272,6 @@ def test_unknown_field_in_a_kubectl_list_has_a_note():
     }
     conversion = import_manifest(yaml.safe_dump(manifest))
     assert "`spec.typo`: is not known to Kubernetes; left out" in map(str, conversion.notes)
-
-
-_SCALARS: st.SearchStrategy[Any] = (
-    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "a", "8", "etcd", "Never"])
-)
-_KEYS = st.sampled_from(["name", "a"])
-ANY = st.recursive(_SCALARS, lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(_KEYS, inner, max_size=2)))
-
-
-def find_paths(value, path=()):
-    yield path
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield from find_paths(inner, (*path, key))
-
-
-BASE = next(document for document in yaml.safe_load_all(REFERENCE_FLOW) if document["kind"] == "PyTorchJob")
-PATHS = [path for path in find_paths(BASE) if path]
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.sampled_from(PATHS), ANY)
-def test_damaged_job_is_converted_or_a_spec_error(path, value):
-    damaged = copy.deepcopy(BASE)
-    parent = damaged
-    for part in path[:-1]:
-        parent = parent[part]
-    parent[path[-1]] = value
-    with suppress(SpecError):
-        import_manifest(yaml.safe_dump(damaged))
 
 
 def test_default_that_the_api_server_adds_is_not_an_override():

@@ -19,6 +19,7 @@ from kfjob.plan import Context
 from kfjob.source.spec_text import load_spec
 from kfjob.source.yaml_writer import write_yaml
 from kfjob.spec.job import JobSpec
+from tests.unit.changes import change, paths
 
 GOLDENS = Path(__file__).parents[2] / "golden"
 SPECS = [
@@ -203,19 +204,10 @@ def test_job_that_cannot_be_read_is_an_error(objects: list[dict[str, Any]], word
     assert words in str(caught.value)
 
 
-def list_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [found for key, item in items for found in [(*path, key), *list_paths(item, (*path, key))]]
-
-
 @pytest.mark.parametrize("bad", [3, [3]], ids=str)
 def test_any_value_at_any_place_is_a_spec_or_an_error(bad: Any):
     original = [RUNTIME, make_job()]
-    for path in list_paths(original):
-        objects: Any = deepcopy(original)
-        parent = objects
-        for key in path[:-1]:
-            parent = parent[key]
-        parent[path[-1]] = bad
+    for path in [path for path in paths(original) if path]:
+        objects = change(original, path, bad)
         with suppress(SpecError):
             convert(*[item if isinstance(item, dict) else {"kind": str(item)} for item in objects])
