@@ -47,6 +47,18 @@ def clear_aws(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+@pytest.fixture
+def profile(aws: MotoAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Log in with an AWS profile of the region ap-south-1 alone."""
+    for name in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    (tmp_path / "config").write_text("[profile work]\nregion = ap-south-1\n")
+    (tmp_path / "credentials").write_text("[work]\naws_access_key_id = a\naws_secret_access_key = b\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    return "work"
+
+
 @pytest.fixture(scope="module")
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Buildah:
     return buildah(tmp_path_factory.mktemp("buildah"))

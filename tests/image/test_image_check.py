@@ -150,12 +150,6 @@ def test_unreachable_registry_is_only_a_notice(tmp_path: Path):
     assert notices[0].startswith(f"image `{image}` was not checked: ")
 
 
-def test_required_login_is_only_a_notice(private: RealRegistry, tmp_path: Path):
-    notices: list[str] = []
-    check_plan(target(tmp_path), plan(f"{private.host}/train:1"), notify=notices.append)
-    assert "authentication required" in notices[0]
-
-
 def test_check_uses_the_pods_pull_secrets(private: RealRegistry, tmp_path: Path):
     image = f"{private.host}/train"
     cluster_target = target(

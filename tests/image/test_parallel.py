@@ -10,14 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kfjob.base.errors import Forbidden
 from kfjob.image.build.archive import BuiltImage
-from kfjob.image.push import TRANSFER_THREADS, Repository, push_built_image, run_transfers
+from kfjob.image.push import TRANSFER_THREADS, CopyResult, Repository, push_built_image, run_transfers
 from kfjob.image.references import parse_reference
 from kfjob.image.registry import documents as docs
+from kfjob.image.registry.client import Registry
 from kfjob.image.registry.secrets import Login
 from kfjob.image.registry.uploads import CHUNK_SIZE, Blob, BytesBlob, FileBlob, ReportProgress
 from tests.image.proxy import ProxiedRequest, Reply, proxy_before
@@ -37,6 +39,12 @@ def built(layers: Sequence[Blob]) -> BuiltImage:
     value["config"] = {"mediaType": docs.OCI_CONFIG, "digest": config.digest, "size": 2}
     value["layers"] = [{"mediaType": docs.OCI_LAYER, "digest": one.digest, "size": one.size} for one in layers]
     return BuiltImage(manifest=docs.make_document(docs.OCI_MANIFEST, value), config={}, blobs=(*layers, config))
+
+
+def push(registry: Registry, host: str, name: str, layers: Sequence[Blob], **options: Any) -> CopyResult:
+    """Push an image with these layers to the tag `1`."""
+    repository = Repository(registry=registry, ref=parse_reference(f"{host}/{name}:1"))
+    return push_built_image(repository, built(layers), **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +83,7 @@ def test_transfers_use_the_given_number_of_threads(plain: RealRegistry, name: st
     layers = [BarrierBlob(digest=one.digest, content=one.content, together=together) for one in blobs(2 * TRANSFER_THREADS)]
     reports: list[tuple[str, int, int]] = []
     with plain.open() as registry:
-        done = push_built_image(
-            Repository(registry=registry, ref=parse_reference(f"{plain.host}/{name}:1")),
-            built(layers),
-            progress=lambda *call: reports.append(call),
-        )
+        done = push(registry, plain.host, name, layers, progress=lambda *call: reports.append(call))
     assert done.uploaded == 2 * TRANSFER_THREADS * 1000 + 2
     for blob in layers:
         assert plain.checked_blob(name, blob.digest) == blob.content
@@ -96,9 +100,7 @@ def test_first_error_cancels_other_transfers_and_leaves_no_tag(plain: RealRegist
         proxy.rule = rule
         before = set(threading.enumerate())
         with plain.open(proxy.port) as registry, pytest.raises(Forbidden):
-            push_built_image(
-                Repository(registry=registry, ref=parse_reference(f"127.0.0.1:{proxy.port}/{name}:1")), built(layers)
-            )
+            push(registry, f"127.0.0.1:{proxy.port}", name, layers)
         calls = len(proxy.requests)
         started = set(threading.enumerate()) - before  # threads of the proxy and closed watchdogs may still be ending
         assert [thread.name for thread in started if thread.name == "kfjob-transfer"] == []
@@ -115,7 +117,7 @@ def test_parallel_requests_share_one_login(tmp_path: Path, name: str):
         return known()
 
     with real_registry(tmp_path, tls=True) as private, private.open(login=login) as registry:
-        push_built_image(Repository(registry=registry, ref=parse_reference(f"{private.host}/{name}:1")), built(blobs(10)))
+        push(registry, private.host, name, blobs(10))
         assert registry.get_digest(name, "1")
     assert len(calls) == 1
 
@@ -132,7 +134,7 @@ def test_memory_is_independent_of_image_size(plain: RealRegistry, name: str, tmp
     with plain.open() as registry:
         tracemalloc.start()
         try:
-            push_built_image(Repository(registry=registry, ref=parse_reference(f"{plain.host}/{name}:1")), built(layers))
+            push(registry, plain.host, name, layers)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

@@ -140,22 +140,11 @@ def test_region_outside_ecr_is_a_usage_error(source: Path):
 
 
 def test_push_image_command_with_profile_and_region(  # noqa: PLR0917 - fixtures
-    in_ecr: MotoAws,
-    source: Path,
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    in_ecr: MotoAws, profile: str, source: Path, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     """`--region` precedes the profile's region; `--pin` keeps the spec's comments and order."""
-    for variable in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(variable)
-    (tmp_path / "config").write_text("[profile work]\nregion = ap-south-1\n")
-    (tmp_path / "credentials").write_text("[work]\naws_access_key_id = a\naws_secret_access_key = b\n")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     (tmp_path / "job.yaml").write_text("# mine\nimage: old:1  # soon another\nname: a\ncommand: c\n")
-    argv = ["push-image", str(source), "--to", name, "--builder", "buildah", "--profile", "work", "--region", REGION]
+    argv = ["push-image", str(source), "--to", name, "--builder", "buildah", "--profile", profile, "--region", REGION]
     assert run([*argv, "--pin", str(tmp_path / "job.yaml")]) == 0
     image = capsys.readouterr().out.strip()
     assert image.startswith(f"{HOST}/{name}:")

@@ -83,22 +83,23 @@ def test_commands_around_a_spec_import_nothing_heavy(here, command):
     assert modules_after(*command.split()).isdisjoint(HEAVY)
 
 
+def modules_of(imported: str) -> set[str]:
+    """Return the modules that Python has after an import."""
+    program = f"import sys, {imported}; print(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split())
+
+
 def test_what_a_submit_begins_with_has_no_http_client_of_its_own():
-    program = "import sys, kfjob.cli.submit, kfjob.api.jobs, kfjob.api.lifecycle.relaunch; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()).isdisjoint({*HEAVY, "urllib3"})
+    modules = modules_of("kfjob.cli.submit, kfjob.api.jobs, kfjob.api.lifecycle.relaunch")
+    assert modules.isdisjoint({*HEAVY, "urllib3"})
 
 
 def test_supervisor_of_a_local_job_starts_without_pydantic():
-    program = "import sys, kfjob.local.supervisor; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()).isdisjoint({*HEAVY, "pydantic", "yaml"})
+    assert modules_of("kfjob.local.supervisor").isdisjoint({*HEAVY, "pydantic", "yaml"})
 
 
 def test_importing_the_package_costs_nothing():
-    program = "import sys, kfjob; print(' '.join(m for m in sys.modules if m.startswith('kfjob')))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["kfjob"]
+    assert [module for module in modules_of("kfjob") if module.startswith("kfjob")] == ["kfjob"]
 
 
 def test_every_public_name_is_there():

@@ -30,14 +30,6 @@ def find_problems_of_any_text(text: str) -> tuple[Problem, ...]:
     return ()
 
 
-def test_command_line_is_split_into_words():
-    assert load_spec(GOOD + "nodes: 2\n").spec.command == ("torchrun", "train.py")
-
-
-def test_rendezvous_may_be_the_name_of_a_backend():
-    assert load_spec(GOOD + "rendezvous: etcd-v2\n").spec.rendezvous.backend == "etcd-v2"
-
-
 def test_numbers_in_env_become_text():
     assert load_spec(GOOD + "env: {A: 1, B: 0.5, C: x}\n").spec.env == {"A": "1", "B": "0.5", "C": "x"}
 
@@ -61,10 +53,6 @@ def test_mapping_instead_of_text_is_one_problem():
     (problem,) = find_problems(GOOD.replace("a:1", "{a: 1}"))
     assert problem.title == "`image` must be text, not a mapping"
     assert (problem.line, problem.column) == (2, 8)
-
-
-def test_json_is_yaml():
-    assert load_spec('{"name": "train", "image": "a", "command": ["x"]}').spec.name == "train"
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from kfjob.base.errors import SpecError
 from kfjob.convert.command_line import from_command
-from kfjob.spec.job import JobSpec
+from tests.unit.convert import test_torchrun
 
-
-def convert(line: str):
-    conversion = from_command(line)
-    JobSpec.model_validate(conversion.spec)
-    return conversion.spec, [note.item for note in conversion.notes]
+convert = partial(test_torchrun.convert, read=from_command)
 
 
 def test_torchrun_is_converted_without_a_guess_about_gpus():

@@ -247,8 +247,7 @@ def test_a_hyperpod_job_becomes_a_pytorchjob():
         "runPolicy": {"cleanPodPolicy": "All", "jobMaxRetryCount": 5, "logMonitoringConfiguration": [{"name": "start"}]},
         "replicaSpecs": [{"name": "pods", "replicas": 16, "template": {"spec": pod}}, {"name": "spare", "replicas": 1}],
     }
-    job = {"apiVersion": "sagemaker.amazonaws.com/v1", "kind": "HyperPodPyTorchJob", "metadata": {"name": "big"}, "spec": spec}
-    conversion = convert(job)
+    conversion = convert(HYPERPOD | {"spec": spec})
     read = JobSpec.model_validate(conversion.spec)
     assert (read.nodes, read.processes_per_node, read.run.clean_pods) == (16, 8, "All")
     assert read.scheduling.hyperpod == HyperPod(auto_resume=True, max_retries=5, healthy_nodes=False)
@@ -437,13 +436,6 @@ def test_what_is_added_to_every_job_stands_apart():
     added = {note.item for note in conversion.additions}
     assert {"LOGLEVEL=INFO", "shared memory", "time to end after SIGTERM", "no Istio proxy", "kept pods"} <= added
     assert all("added by kfjob" not in note.reason or "PET_MAX_RESTARTS" in note.item for note in conversion.notes)
-
-
-def test_a_container_without_an_image_is_refused():
-    text = yaml.safe_dump(JOB).replace("team/train:3", "''")
-    with pytest.raises(SpecError) as caught:
-        import_manifest(text)
-    assert "has no image" in caught.value.problems[0].title
 
 
 def test_a_problem_inside_another_object_has_its_line():

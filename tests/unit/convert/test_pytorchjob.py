@@ -250,9 +250,6 @@ def test_manual_change_of_a_rendered_job_is_kept():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [", "invalid YAML"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "this file has no PyTorchJob"),
-        (make_job() + "---\n" + make_job(), "this file has 2 PyTorchJobs"),
         (make_job(pytorchReplicaSpecs={}), "neither a `Worker` nor a `Master`"),
         (make_job(pytorchReplicaSpecs={"Worker": {"replicas": 0}}), "no container named `pytorch`"),
     ],

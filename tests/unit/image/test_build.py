@@ -96,6 +96,17 @@ def test_only_oci_manifests_have_annotations():
         assert manifest.value["annotations"] == ({"a": "builder's", "b": "ours"} if has else {"a": "builder's", "base": ""})
 
 
+def read(image: Path, work: Path, platform: str = "linux/amd64") -> archive.BuiltImage:
+    work.mkdir(parents=True)
+    return archive.read_image(image, work, platform=platform)
+
+
+def add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
 def layer() -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
@@ -109,20 +120,14 @@ def docker_save(file: Path) -> bytes:
     manifest = json.dumps([{"Config": "c.json", "RepoTags": None, "Layers": ["l/layer.tar", "l/layer.tar"]}]).encode()
     with tarfile.open(file, "w") as tar:
         for name, content in {"c.json": config, "l/layer.tar": layer(), "manifest.json": manifest}.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
+            add(tar, name, content)
     return config
 
 
 def test_docker_archive_is_compressed_reproducibly(tmp_path: Path):
     config = docker_save(tmp_path / "saved.tar")
-    digests = set()
-    for turn in ("one", "two"):
-        (tmp_path / turn).mkdir()
-        built = archive.read_image(tmp_path / "saved.tar", tmp_path / turn, platform="linux/amd64")
-        digests.add(built.manifest.digest)
-    assert len(digests) == 1
+    built, again = (read(tmp_path / "saved.tar", tmp_path / turn) for turn in ("one", "two"))
+    assert built.manifest.digest == again.manifest.digest
     value = built.manifest.value
     assert value["mediaType"] == OCI_MANIFEST
     assert value["config"]["digest"] == f"sha256:{hashlib.sha256(config).hexdigest()}"
@@ -157,23 +162,18 @@ def layout(root: Path, *platforms: str) -> Path:
 
 def test_layout_image_is_selected_by_platform(tmp_path: Path):
     root = layout(tmp_path / "layout", "unknown/unknown", "linux/arm64", "linux/amd64")
-    (tmp_path / "work").mkdir()
-    built = archive.read_image(root, tmp_path / "work", platform="linux/amd64")
+    built = read(root, tmp_path / "work")
     assert built.config["architecture"] == "amd64"
-    (tmp_path / "other").mkdir()
     with pytest.raises(Refused, match="cannot read"):
-        archive.read_image(root, tmp_path / "other", platform="linux/s390x")
+        read(root, tmp_path / "other", "linux/s390x")
 
 
 def test_archive_with_outside_path_is_refused(tmp_path: Path):
     manifest = json.dumps([{"Config": "../secret", "Layers": []}]).encode()
     with tarfile.open(tmp_path / "bad.tar", "w") as tar:
-        info = tarfile.TarInfo("manifest.json")
-        info.size = len(manifest)
-        tar.addfile(info, io.BytesIO(manifest))
-    (tmp_path / "work").mkdir()
+        add(tar, "manifest.json", manifest)
     with pytest.raises(Refused, match="cannot read"):
-        archive.read_image(tmp_path / "bad.tar", tmp_path / "work", platform="linux/amd64")
+        read(tmp_path / "bad.tar", tmp_path / "work")
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
@@ -201,9 +201,8 @@ def test_archive_member_outside_the_folder_is_refused(members: list[tarfile.TarI
         for info in members:
             tar.addfile(info)
     work = tmp_path / "folder" / "work"
-    work.mkdir(parents=True)
     with pytest.raises(Refused, match="cannot read"):
-        archive.read_image(tmp_path / "bad.tar", work, platform="linux/amd64")
+        read(tmp_path / "bad.tar", work)
     assert list(work.parent.iterdir()) == [work]
     assert list(work.iterdir()) == [work / "unpacked"]
 
@@ -217,18 +216,16 @@ def test_layout_digest_with_outside_path_is_refused(digest: str, tmp_path: Path)
     value = json.loads(blob.read_text())
     value["layers"][0]["digest"] = digest
     blob.write_text(json.dumps(value))
-    (tmp_path / "work").mkdir()
     with pytest.raises(Refused, match="cannot read"):
-        archive.read_image(root, tmp_path / "work", platform="linux/amd64")
+        read(root, tmp_path / "work")
 
 
 @pytest.mark.parametrize("index", ['{"manifests": ["a"]}', '{"manifests": [{"digest": 3}]}', "{", '{"manifests": 1}'])
 def test_damaged_layout_is_refused(index: str, tmp_path: Path):
     root = layout(tmp_path / "layout", "linux/amd64")
     (root / "index.json").write_text(index)
-    (tmp_path / "work").mkdir()
     with pytest.raises(Refused, match="cannot read"):
-        archive.read_image(root, tmp_path / "work", platform="linux/amd64")
+        read(root, tmp_path / "work")
 
 
 def test_truncated_archive_is_refused(tmp_path: Path):
@@ -238,9 +235,8 @@ def test_truncated_archive_is_refused(tmp_path: Path):
         needed = tar.getmember("manifest.json").offset_data + tar.getmember("manifest.json").size
     for length in range(0, needed, 300):
         (tmp_path / "cut.tar").write_bytes(content[:length])
-        (tmp_path / f"work-{length}").mkdir()
         with pytest.raises(Refused, match="cannot read"):
-            archive.read_image(tmp_path / "cut.tar", tmp_path / f"work-{length}", platform="linux/amd64")
+            read(tmp_path / "cut.tar", tmp_path / f"work-{length}")
 
 
 def test_layers_with_similar_paths_stay_separate(tmp_path: Path):
@@ -248,11 +244,8 @@ def test_layers_with_similar_paths_stay_separate(tmp_path: Path):
     manifest = json.dumps([{"Config": "c.json", "Layers": ["a/b", "a_b"]}]).encode()
     with tarfile.open(tmp_path / "saved.tar", "w") as tar:
         for name, content in {"c.json": config, "a/b": b"one", "a_b": b"two", "manifest.json": manifest}.items():
-            info = member(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    (tmp_path / "work").mkdir()
-    built = archive.read_image(tmp_path / "saved.tar", tmp_path / "work", platform="linux/amd64")
+            add(tar, name, content)
+    built = read(tmp_path / "saved.tar", tmp_path / "work")
     assert [gzip.decompress(b"".join(blob.read_pieces(0))) for blob in built.blobs[:2]] == [b"one", b"two"]
 
 
@@ -263,11 +256,8 @@ def test_layer_may_be_a_link_to_another(tmp_path: Path):
     with tarfile.open(tmp_path / "saved.tar", "a") as tar:
         tar.addfile(member("m", tarfile.DIRTYPE))
         tar.addfile(member("m/layer.tar", tarfile.SYMTYPE, "../l/layer.tar"))
-        info = member("manifest.json")
-        info.size = len(manifest)
-        tar.addfile(info, io.BytesIO(manifest))
-    (tmp_path / "work").mkdir()
-    built = archive.read_image(tmp_path / "saved.tar", tmp_path / "work", platform="linux/amd64")
+        add(tar, "manifest.json", manifest)
+    built = read(tmp_path / "saved.tar", tmp_path / "work")
     assert built.manifest.value["config"]["digest"] == f"sha256:{hashlib.sha256(config).hexdigest()}"
     first, second = built.manifest.value["layers"]
     assert first == second

@@ -318,14 +318,6 @@ def test_long_list_of_secrets_is_shortened(tmp_path: Path):
         refuse_secrets(folder, [])
 
 
-def test_socket_is_an_error(tmp_path: Path):
-    (tmp_path / "s").mkdir()
-    with socket.socket(socket.AF_UNIX) as first:
-        first.bind(str(tmp_path / "s" / "x"))
-        with pytest.raises(UsageError, match="neither"):
-            read_folder(tmp_path / "s")
-
-
 @pytest.mark.parametrize("folders", [1, 5])
 def test_folder_with_too_many_files_is_one_error_and_is_not_listed_to_its_end(tmp_path: Path, monkeypatch, folders: int):
     monkeypatch.setattr("kfjob.image.folder.MAX_ENTRIES", 20)

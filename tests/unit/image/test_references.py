@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import string
 from contextlib import suppress
 
 import pytest
@@ -58,21 +57,6 @@ def test_invalid_reference_has_a_cause(text, cause):
         parse_reference(text)
     assert cause in (caught.value.cause or "")
     assert f"`{text}`" in caught.value.title
-
-
-PART = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8)
-NAMES = st.builds(
-    lambda registry, parts, tag, digest: registry + "/".join(parts) + tag + digest,
-    st.sampled_from(["", "localhost:5000/", "quay.io/", f"{ECR}/", "10.0.0.1/"]),
-    st.lists(PART, min_size=1, max_size=4),
-    st.sampled_from(["", ":1", ":latest", ":A_b.c-d"]),
-    st.sampled_from(["", f"@{SHA}"]),
-)
-
-
-@given(NAMES)
-def test_reference_round_trip(text):
-    assert parse_reference(str(parse_reference(text))) == parse_reference(text)
 
 
 @given(st.text(max_size=40))
