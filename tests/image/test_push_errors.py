@@ -74,12 +74,6 @@ def test_secret_files_and_arguments_are_warnings(building: Buildah, plain: RealR
     assert "build argument `HF_TOKEN` stays in the image's history" in text
 
 
-def test_link_out_of_the_context_is_copied_as_a_link(building: Buildah, plain: RealRegistry, source: Path, name: str):
-    (source / "code" / "data").symlink_to("../../elsewhere")
-    (source / "unused").symlink_to("/elsewhere")
-    assert build_and_push(spec(source, f"{plain.host}/{name}")).ref.digest
-
-
 def test_context_change_during_the_build_is_refused(building: Buildah, plain: RealRegistry, source: Path, name: str):
     def change(_line: str) -> None:
         (source / "code" / "train.py").write_text("print('changed')\n")

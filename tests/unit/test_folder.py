@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import threading
 import time
 import tracemalloc
@@ -104,11 +103,6 @@ def test_a_folder_that_says_nothing(tmp_path: Path):
             folder.read_snapshot(place)
 
 
-def test_what_is_made_is_private(tmp_path: Path):
-    made = folder.make_private(tmp_path / "a" / "b")
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (made, made.parent)] == [0o700, 0o700]
-
-
 def test_launches_come_in_the_order_of_their_time(tmp_path: Path):
     for launch, created in (("b", 1), ("a", 2)):
         place = folder.make_private(folder.launch_folder(tmp_path, "team", "job", launch))
@@ -118,12 +112,6 @@ def test_launches_come_in_the_order_of_their_time(tmp_path: Path):
     (tmp_path / "team" / "job" / ".staging").mkdir()
     assert [launch.name for launch in folder.list_launches(tmp_path, "team", "job")] == ["b", "a"]
     assert folder.list_launches(tmp_path, "team", "nobody") == []
-
-
-def test_a_flat_folder_of_logs(tmp_path: Path):
-    for name in ("p-1.log", "p-0.log", "p-0.previous.log", "notes.txt"):
-        (tmp_path / name).touch()
-    assert folder.find_logs(tmp_path) == {"p-0": tmp_path / "p-0.log", "p-1": tmp_path / "p-1.log"}
 
 
 @given(st.integers(min_value=0, max_value=4_000_000_000 * SECOND))
@@ -294,12 +282,12 @@ def test_the_clusters_events_are_read_as_they_were_written(tmp_path: Path):
 
 def test_saved_logs_of_containers_that_are_gone_or_have_other_names_are_found(tmp_path):
     files = ("w-0.previous.log", "w-1/trainer.log", "w-2/pytorch.previous.log", "w-3/pytorch.log", "w-3/exporter.log")
-    for file in (*files, "w-4/a.log", "w-4/b.log"):  # which of w-4's trains nobody says
+    for file in (*files, "p-0.log", "p-0.previous.log", "notes.txt", "w-4/a.log", "w-4/b.log"):  # w-4: nobody says which trains
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text("a line\n")
     known = folder.find_logs(tmp_path)
     assert {pod: path.name for pod, path in known.items()} == {
-        "w-0": "w-0.log", "w-1": "trainer.log", "w-2": "pytorch.log", "w-3": "pytorch.log",
+        "p-0": "p-0.log", "w-0": "w-0.log", "w-1": "trainer.log", "w-2": "pytorch.log", "w-3": "pytorch.log",
     }  # fmt: skip
     assert folder.previous_log_path(known["w-0"]).exists()
     assert folder.previous_log_path(known["w-2"]).exists()

@@ -431,13 +431,6 @@ def test_owners_and_finalizers_are_named():
     assert {"metadata.ownerReferences", "metadata.finalizers"} <= set(notes_of(convert(JOB | {"metadata": metadata})))
 
 
-def test_what_is_added_to_every_job_stands_apart():
-    conversion = convert(JOB)
-    added = {note.item for note in conversion.additions}
-    assert {"LOGLEVEL=INFO", "shared memory", "time to end after SIGTERM", "no Istio proxy", "kept pods"} <= added
-    assert all("added by kfjob" not in note.reason or "PET_MAX_RESTARTS" in note.item for note in conversion.notes)
-
-
 def test_a_problem_inside_another_object_has_its_line():
     faulty = yaml.safe_load(yaml.safe_dump(JOB))
     faulty["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = "two"

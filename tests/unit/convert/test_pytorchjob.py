@@ -233,12 +233,6 @@ def test_set_replaces_the_program_of_an_imported_spec():
     assert resolve(spec, CONTEXT).command == ("python", "other.py")
 
 
-def test_missing_elastic_policy_has_a_note():
-    conversion = import_manifest(make_job())
-    assert "spec.elasticPolicy is missing" in [note.item for note in conversion.notes]
-    assert "rendezvous" not in conversion.spec
-
-
 def test_manual_change_of_a_rendered_job_is_kept():
     rendered = compile_spec(load_spec((GOLDEN / "smallest.yaml").read_text()).spec)
     rendered["spec"]["runPolicy"]["ttlSecondsAfterFinished"] = 7
