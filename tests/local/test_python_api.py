@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob import JobFailed, JobPhase, JobSpec, JobStopped, NotFound, Run, SpecError, aio, attach, list_jobs, stop, submit
+from kfjob import JobFailed, JobPhase, JobSpec, JobStopped, NotFound, Run, aio, attach, list_jobs, stop, submit
 from kfjob.api.settings import Settings
 from kfjob.base.concurrency import Task
 from kfjob.base.errors import AlreadyExists, Refused, WaitTimeout
@@ -123,8 +123,8 @@ def test_existing_job_is_replaced_only_if_asked(settings):
     assert second.wait(check=True) is JobPhase.SUCCEEDED
 
 
-def test_a_job_that_has_ended_gives_its_name_to_the_next_launch(settings):
-    first = submit(spec("print('first')"), settings=settings)
+def test_a_job_that_has_ended_gives_its_name_to_the_next_launch_whatever_its_user_was_called(settings):
+    first = submit(spec("print('first')"), settings=replace(settings, user="you@renamed-laptop"))
     first.wait(check=True)
     notes: list[str] = []
     second = submit(spec("print('second')"), settings=settings, notify=notes.append)
@@ -133,14 +133,6 @@ def test_a_job_that_has_ended_gives_its_name_to_the_next_launch(settings):
     assert any("the last launch of `job` has ended (Succeeded)" in note for note in notes)
     archived = settings.archive_folder / "default" / "job" / first.launch
     assert "first" in next(archived.rglob("*.log")).read_text()
-
-
-def test_an_ended_job_of_this_machine_is_replaced_whatever_its_user_was_called(settings):
-    first = submit(spec("print('first')"), settings=replace(settings, user="you@renamed-laptop"))
-    first.wait(check=True)
-    second = submit(spec("print('second')"), settings=settings)
-    assert second.launch != first.launch
-    assert second.wait(check=True) is JobPhase.SUCCEEDED
 
 
 def test_the_same_spec_is_not_started_twice_and_a_change_is_shown(settings):
@@ -169,65 +161,45 @@ def test_a_running_job_of_another_folder_is_not_the_same(settings, tmp_path, mon
     assert first.snapshot().launch == first.launch
 
 
-def test_a_running_job_of_the_specs_own_namespace_is_found(settings):
-    first = submit(spec(FOREVER, namespace="other"), settings=settings)
-    again = submit(spec(FOREVER, namespace="other"), settings=settings)
-    assert (again.launch, again.snapshot().namespace) == (first.launch, "other")
-    again.stop()
-
-
-def test_of_several_submits_after_the_end_one_job_is_left(settings):
-    submit(spec("pass"), settings=settings).wait(check=True)
-
-    def again() -> Run | AlreadyExists:
-        try:
-            return submit(spec(FOREVER), settings=settings)
-        except AlreadyExists as err:
-            return err
-
-    results = [task.result() for task in [Task(again, name="submit") for _ in range(3)]]
-    assert {run.launch for run in results if isinstance(run, Run)} == {job.launch for job in list_jobs(settings=settings)}
-    assert all("job `job`" in err.title for err in results if isinstance(err, AlreadyExists))
-
-
-def test_of_several_replacements_at_once_one_job_is_left(settings):
-    submit(spec(FOREVER), settings=settings)
-
-    def replace() -> Run | AlreadyExists:
-        try:
-            return submit(spec(FOREVER), settings=settings, replace=True)
-        except AlreadyExists as err:
-            return err
-
-    results = [task.result() for task in [Task(replace, name="replace") for _ in range(3)]]
-    winners = {run.launch for run in results if isinstance(run, Run)}
-    (job,) = list_jobs(settings=settings)
-    assert job.launch in winners
-    assert not job.job.phase.ended
-    assert all("has started job `job` in the meantime" in err.title for err in results if isinstance(err, AlreadyExists))
-
-
-def test_job_of_another_namespace_is_not_replaced(settings):
-    other = submit(spec(FOREVER, namespace="other"), settings=settings)
-    job = submit(spec("print('mine')"), settings=settings, replace=True)
-    assert other.snapshot().job.phase is not JobPhase.STOPPED
-    assert job.wait(check=True) is JobPhase.SUCCEEDED
-    other.stop()
-
-
-def test_replacement_stops_only_the_job_in_the_namespace_of_the_spec(settings):
-    in_team = spec(FOREVER).model_copy(update={"namespace": "team"})
-    first, other = submit(in_team, settings=settings), submit(spec(FOREVER), settings=settings)
-    second = submit(in_team, settings=settings, replace=True)
+def test_only_the_job_in_the_namespace_of_the_spec_is_found_and_replaced(settings):
+    first = submit(spec(FOREVER, namespace="team"), settings=settings)
+    other = submit(spec(FOREVER), settings=settings, replace=True)
+    again = submit(spec(FOREVER, namespace="team"), settings=settings)
+    assert (again.launch, again.snapshot().namespace) == (first.launch, "team")
+    second = submit(spec(FOREVER, namespace="team"), settings=settings, replace=True)
     assert second.launch != first.launch
     assert not other.snapshot().job.phase.ended
     second.stop()
 
 
-def test_unknown_field_is_a_spec_error_with_a_suggestion():
-    with pytest.raises(SpecError, match="unknown field `comand`") as caught:
-        JobSpec(name="job", comand=["true"])  # type: ignore[call-arg]
-    assert "did you mean `command`?" in [problem.hint for problem in caught.value.problems]
+def submit_at_once(settings: Settings, *, replace: bool) -> tuple[set[str], list[AlreadyExists]]:
+    """Submit a job three times at once; return the launches of those that started it, and the errors of the others."""
+
+    def start() -> Run | AlreadyExists:
+        try:
+            return submit(spec(FOREVER), settings=settings, replace=replace)
+        except AlreadyExists as err:
+            return err
+
+    results = [task.result() for task in [Task(start, name="submit") for _ in range(3)]]
+    launches = {run.launch for run in results if isinstance(run, Run)}
+    return launches, [err for err in results if isinstance(err, AlreadyExists)]
+
+
+def test_of_several_submits_after_the_end_one_job_is_left(settings):
+    submit(spec("pass"), settings=settings).wait(check=True)
+    launches, errors = submit_at_once(settings, replace=False)
+    assert launches == {job.launch for job in list_jobs(settings=settings)}
+    assert all("job `job`" in err.title for err in errors)
+
+
+def test_of_several_replacements_at_once_one_job_is_left(settings):
+    submit(spec(FOREVER), settings=settings)
+    launches, errors = submit_at_once(settings, replace=True)
+    (job,) = list_jobs(settings=settings)
+    assert job.launch in launches
+    assert not job.job.phase.ended
+    assert all("has started job `job` in the meantime" in err.title for err in errors)
 
 
 def test_coroutines_do_what_the_functions_do(settings):
