@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -86,6 +88,13 @@ class Here:
         identity = read_identity(self.launch(ref) / folder.RUN / IDENTITY)
         assert identity is not None
         return identity.pid
+
+    def kill_supervisor(self, ref: JobRef, *, with_reaper: bool = False) -> None:
+        supervisor = self.supervisor(ref)
+        reaper = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # neither is to see the other go
+            for pid in (supervisor, reaper) if with_reaper else (supervisor,):
+                os.kill(pid, number)
 
     def alive(self, ref: JobRef) -> list[int]:
         return processes.find_marked(f"{ref.uid}/")

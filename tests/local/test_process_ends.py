@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from kfjob.backends import folder
-from kfjob.backends.base import JobRef
 from kfjob.base.errors import BackendError
 from kfjob.local import child, processes
 from kfjob.local.launch_spec import STOP
@@ -63,22 +62,13 @@ def test_chains_of_forks_end_with_the_job(here: Here, tmp_path: Path, end: str):
     here.until_says(ref, "asleep")
     here.until(lambda: find_chains(mark))
     if end.startswith("killed"):
-        kill_supervisor(here, ref, with_reaper=end.endswith("reaper"))
+        here.kill_supervisor(ref, with_reaper=end.endswith("reaper"))
     if end != "killed supervisor":
         here.backend.stop(ref, timeout=PATIENCE)
         assert here.backend.list(namespace=NAMESPACE) == []
     if end == "stop":  # else nothing knows a process without parent and environment
         assert not find_chains(mark)
     here.until(lambda: not find_chains(mark))  # a chain that nothing knows ends after its last generation
-
-
-def kill_supervisor(here: Here, ref: JobRef, *, with_reaper: bool) -> None:
-    supervisor = here.supervisor(ref)
-    reaper = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
-    pids = [supervisor, reaper] if with_reaper else [supervisor]
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in pids:
-            os.kill(pid, number)
 
 
 KILL = (
@@ -206,7 +196,7 @@ def test_stopped_rank_ends_without_the_grace_time(here: Here, tmp_path: Path, la
         here.backend.stop(ref, timeout=PATIENCE)
         assert "forcefully" not in (log := here.archived_log(ref)), log  # torchrun kills a worker that has not ended after 30 s
     else:
-        kill_supervisor(here, ref, with_reaper=False)
+        here.kill_supervisor(ref)
         here.until(lambda: not here.alive(ref))
 
 
