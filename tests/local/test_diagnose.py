@@ -23,8 +23,8 @@ from tests.local import conftest
 from tests.local.conftest import NAMESPACE, PATIENCE, Here
 from tests.trainer import forked
 
-PROGRAMS = {
-    "module-not-found": "import flash_attn",
+PROGRAMS = {  # what `python -c` runs, or a whole command, by the rule
+    "module-not-found": [sys.executable, "-m", "kfjob_has_no_such_module"],
     "name-missing": "from json import nothing",
     "python-syntax": "def f(:",
     "argument-error": "import argparse\nargparse.ArgumentParser(prog='train.py').parse_args(['--lrr', '1'])",
@@ -35,13 +35,19 @@ PROGRAMS = {
     "exception": "def main():\n    raise RuntimeError('boom')\nmain()",
     "pod-killed": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
     "pod-crashed": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)",
-}
-COMMANDS = {
-    "module-not-found": [sys.executable, "-m", "kfjob_has_no_such_module"],
     # a script that no program before it could have written is checked at submit
     "script-not-found": ["bash", "-c", f"mkdir -p out; {sys.executable} /nowhere/train.py"],
     "command-not-found": ["sh", "-c", "torchrnu train.py"],
 }
+LOADER = """
+import os, torch
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+    def __getitem__(self, index):
+        os.kill(os.getpid(), 9)
+list(torch.utils.data.DataLoader(Data(), num_workers=1))
+"""
 TORCH = {
     "no-gpu": "torch.zeros(1).cuda()",
     "tokenizer-mismatch": "torch.nn.Embedding(4, 2)(torch.tensor([9]))",
@@ -50,6 +56,7 @@ TORCH = {
         "torch.save(torch.ones(1000), 'c.pt'); half = open('c.pt', 'rb').read()[:2000]; open('c.pt', 'wb').write(half); "
         "torch.load('c.pt')"
     ),
+    "loader-worker-killed": LOADER,
     "launcher-environment": "torch.distributed.init_process_group('gloo')",
     "address-in-use": (
         "import socket; taken = socket.socket(); taken.bind(('', 0)); taken.listen(); port = taken.getsockname()[1]; "
@@ -86,15 +93,6 @@ class Data(torch.utils.data.Dataset):
         return torch.ones(1 << 22)
 list(torch.utils.data.DataLoader(Data(), num_workers=1))
 """
-LOADER = """
-import os, torch
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return 2
-    def __getitem__(self, index):
-        os.kill(os.getpid(), 9)
-list(torch.utils.data.DataLoader(Data(), num_workers=1))
-"""
 EARLY = """
 import os, time
 import torch
@@ -102,9 +100,9 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.ones(1)
 process = torch.tensor([os.getpid()])
-dist.broadcast(process, 0)
-for step in range(1, 2 + dist.get_rank()):
-    while step == 2 and os.path.exists(f"/proc/{process.item()}"):  # until the agent of rank 0 has seen its end
+dist.broadcast(process, LEAVES)
+for step in range(1, 2 if dist.get_rank() == LEAVES else 3):
+    while step == 2 and os.path.exists(f"/proc/{process.item()}"):  # until the agent of the other has seen its end
         time.sleep(0.05)
     dist.all_reduce(total)
     print(f"Batch {step} Loss: {3 - step}.0, Speed: 1.00 samples/sec, lr: 0.000100", flush=True)
@@ -155,20 +153,11 @@ def in_crash_loop(here: Here, ref: JobRef) -> bool:
 @pytest.mark.local
 @pytest.mark.parametrize("rule", sorted(PROGRAMS))
 def test_a_program_that_fails(here: Here, rule: str):
-    examined = ended(here, PROGRAMS[rule])
-    first = examined.diagnosis.first_cause
+    program = PROGRAMS[rule]
+    first = ended(here, command=program if isinstance(program, list) else [sys.executable, "-c", program]).diagnosis.first_cause
     assert first
     assert (first.rule, first.pod) == (rule, "job-worker-0")
     assert first.evidence[0]
-    assert UNKNOWN_VALUE not in first.title
-
-
-@pytest.mark.local
-@pytest.mark.parametrize("rule", sorted(COMMANDS))
-def test_a_command_that_cannot_run(here: Here, rule: str):
-    first = ended(here, command=COMMANDS[rule]).diagnosis.first_cause
-    assert first
-    assert first.rule == rule
     assert UNKNOWN_VALUE not in first.title + first.cause
 
 
@@ -176,9 +165,9 @@ def test_a_command_that_cannot_run(here: Here, rule: str):
 @pytest.mark.trainer
 @pytest.mark.parametrize("rule", sorted(TORCH))
 def test_a_program_that_fails_in_torch(here: Here, rule: str, tmp_path: Path):
-    """The job prints what the program has printed in a forked process, which need not import torch; CUDA refuses a fork."""
+    """The job prints what the program has printed in a forked process, which need not import torch."""
     code = f"import os, torch, torch.distributed; os.chdir({str(tmp_path)!r})\n{TORCH[rule]}"
-    if rule != "no-gpu":
+    if rule not in {"no-gpu", "loader-worker-killed"}:  # CUDA refuses a fork, and a forked loader prints more
         program = forked.Program(code)
         output = program.communicate(PATIENCE)
         assert program.returncode == 1, output
@@ -274,32 +263,14 @@ def test_shared_memory_that_is_too_small(here: Here):
 
 @pytest.mark.local
 @pytest.mark.trainer
-def test_a_process_of_the_data_loader_that_is_killed(here: Here):
-    first = ended(here, LOADER).diagnosis.first_cause
-    assert first
-    assert first.rule == "loader-worker-killed"
-
-
-@pytest.mark.local
-@pytest.mark.trainer
-@pytest.mark.long  # the next test: each has a rule of its own, and tests/unit/diagnose has both
-def test_rank_0_that_leaves_early(here: Here, tmp_path: Path):
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.long), 1])  # tests/unit/diagnose has both rules
+def test_rank_that_leaves_early(here: Here, tmp_path: Path, rank: int):
     program = tmp_path / "program.py"
-    program.write_text(EARLY)
+    program.write_text(EARLY.replace("LEAVES", f"{rank}"))
     diagnosis = ended(here, command=["torchrun", str(program)], nodes=2, restarts={"max": 0}, grace=5).diagnosis
     assert diagnosis.first_cause
-    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("rank0-left-early", "job-worker-0")
-    assert "peer-closed" in {one.rule for one in diagnosis.consequences}
-
-
-@pytest.mark.local
-@pytest.mark.trainer
-def test_rank_that_leaves_early(here: Here, tmp_path: Path):
-    program = tmp_path / "program.py"
-    program.write_text(EARLY.replace("process, 0)", "process, 1)").replace("2 + dist.get_rank()", "3 - dist.get_rank()"))
-    diagnosis = ended(here, command=["torchrun", str(program)], nodes=2, restarts={"max": 0}, grace=5).diagnosis
-    assert diagnosis.first_cause
-    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("rank-left-early", "job-worker-1")
+    rule = "rank-left-early" if rank else "rank0-left-early"
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == (rule, f"job-worker-{rank}")
     assert "peer-closed" in {one.rule for one in diagnosis.consequences}
 
 
