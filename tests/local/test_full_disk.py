@@ -46,12 +46,12 @@ def lose_outcome():  # as on a file system that needs free space to write over a
 """
 
 
-def run_on_small_disk(tmp_path: Path, program: str) -> None:
+def run_on_small_disk(tmp_path: Path, program: str, *arguments: str) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     script = f'mount -t tmpfs -o size=512k none {disk} && exec "$@"'
     words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", sys.executable, "-c"]
-    done = subprocess.run([*words, PREPARE + program, str(disk)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([*words, program, str(disk), *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -69,7 +69,7 @@ here.until(lambda: not (here.launch(ref) / folder.RUN / "outcome").read_bytes().
 here.backend.stop(ref, timeout=30)
 assert folder.read_snapshot(here.archived(ref)).job.phase is JobPhase.SUCCEEDED
 """
-    run_on_small_disk(tmp_path, program)
+    run_on_small_disk(tmp_path, PREPARE + program)
 
 
 def test_failure_on_a_full_disk_keeps_its_exit_code(tmp_path: Path):
@@ -80,7 +80,7 @@ go.touch()
 snapshot = here.end(ref)
 assert (snapshot.job.phase, snapshot.pods[0].exit_code) == (JobPhase.FAILED, 7)
 """
-    run_on_small_disk(tmp_path, program + "(disk / 'filler').unlink()\nhere.backend.stop(ref, timeout=30)")
+    run_on_small_disk(tmp_path, PREPARE + program + "(disk / 'filler').unlink()\nhere.backend.stop(ref, timeout=30)")
 
 
 def test_outcome_that_cannot_be_written_is_unknown(tmp_path: Path):
@@ -91,7 +91,7 @@ assert here.get(ref).job.phase is JobPhase.RUNNING
 assert here.end(ref).job.phase is JobPhase.SUCCEEDED  # the supervisor has tried again
 here.backend.stop(ref, timeout=30)
 """
-    run_on_small_disk(tmp_path, program)
+    run_on_small_disk(tmp_path, PREPARE + program)
 
 
 def test_dead_supervisor_on_a_full_disk_is_no_failure_of_the_job(tmp_path: Path):
@@ -102,7 +102,7 @@ here.until(lambda: here.get(ref).job.phase.ended)
 assert here.get(ref).job.phase is JobPhase.STOPPED
 assert here.get(ref).job.message == "outcome unknown (disk full)"
 """
-    run_on_small_disk(tmp_path, program + "(disk / 'filler').unlink()\nhere.backend.stop(ref, timeout=30)")
+    run_on_small_disk(tmp_path, PREPARE + program + "(disk / 'filler').unlink()\nhere.backend.stop(ref, timeout=30)")
 
 
 def test_stop_on_a_full_disk_loses_no_outcome(tmp_path: Path):
@@ -123,7 +123,7 @@ assert here.get(ref).job.phase is JobPhase.SUCCEEDED
 here.backend.stop(ref, timeout=30)
 assert folder.read_snapshot(here.archived(ref)).job.phase is JobPhase.SUCCEEDED
 """
-    run_on_small_disk(tmp_path, program)
+    run_on_small_disk(tmp_path, PREPARE + program)
 
 
 def test_lines_that_a_full_disk_loses_are_reported(tmp_path: Path):
@@ -150,4 +150,49 @@ loss = "298 lines of its log were lost: no space left on device"
 assert f"lost       `job-worker-0`: {loss}" in show("status"), show("status")
 assert f"pod `job-worker-0`: {loss}" in show("diagnose"), show("diagnose")
 """
-    run_on_small_disk(tmp_path, program + "(disk / 'filler').unlink()\nhere.backend.stop(ref, timeout=30)")
+    run_on_small_disk(tmp_path, PREPARE + program + "(disk / 'filler').unlink()\nhere.backend.stop(ref, timeout=30)")
+
+
+STOP_ON_CLUSTER = """
+import contextlib, io, os, sys
+from pathlib import Path
+from kfjob.api.settings import Settings
+from kfjob.api.target import Target, make_target
+from kfjob.api.lifecycle.stop import stop
+from tests.fakes.backend import FakeBackend
+from kfjob.cli.commands import run
+from kfjob.joblog.events import LogLine
+from tests.unit.api import script
+
+disk, free = Path(sys.argv[1]), int(sys.argv[2])
+os.environ["XDG_STATE_HOME"] = str(disk)
+backend = FakeBackend()
+Target._open_cluster = lambda target: backend
+backend.play("train", *script.TRAINING, spec=script.SPEC)
+with (disk / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+    while True:
+        file.write(b"x" * 4096)
+with (disk / "filler").open("r+b") as file:
+    file.truncate((disk / "filler").stat().st_size - free)
+messages = io.StringIO()
+with contextlib.redirect_stderr(messages):
+    code = run(["stop", "train", "--backend", "kubernetes"])
+text = messages.getvalue()
+assert code == 1, (code, text)
+assert text.startswith("error: job `train` cannot be archived, so it was not stopped\\n  --> "), text
+assert "cause: No space left on device" in text, text
+assert text.count("error: ") == 1, text
+assert backend.calls == [], backend.calls
+(disk / "filler").unlink()
+assert run(["stop", "train", "--backend", "kubernetes"]) == 0
+assert backend.calls == [("stop", "train")]
+archived = "".join(log.read_text() for log in (disk / "kfjob").rglob("pytorch.log"))
+texts = [event.text for event in script.TRAINING if isinstance(event, LogLine)]
+assert texts, "the job has no log"
+assert [text for text in texts if text not in archived] == [], archived
+"""
+
+
+@pytest.mark.parametrize("free", [0, 4096, 8192])
+def test_a_job_of_a_cluster_is_not_stopped_if_the_disk_of_its_archive_is_full(tmp_path: Path, free: int):
+    run_on_small_disk(tmp_path, STOP_ON_CLUSTER, str(free))
