@@ -58,8 +58,10 @@ class Here:
         return self.get(ref)
 
     def texts(self, ref: JobRef, index: int = 0, **wanted: Any) -> list[str]:
-        lines = self.backend.logs(ref, f"{ref.name}-worker-{index}", LogRange(**wanted))
-        return [line.text for line in lines if isinstance(line, LogLine)]
+        with suppress(NotFound):  # the pod has not started
+            lines = self.backend.logs(ref, f"{ref.name}-worker-{index}", LogRange(**wanted))
+            return [line.text for line in lines if isinstance(line, LogLine)]
+        return []
 
     def until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -68,12 +70,7 @@ class Here:
             time.sleep(0.02)
 
     def until_says(self, ref: JobRef, text: str, *, index: int = 0) -> None:
-        def says() -> bool:
-            with suppress(NotFound):
-                return text in self.texts(ref, index)
-            return False
-
-        self.until(says)
+        self.until(lambda: text in self.texts(ref, index))
 
     def launch(self, ref: JobRef) -> Path:
         return self.state / "local" / ref.namespace / ref.name / ref.launch

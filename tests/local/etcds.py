@@ -101,3 +101,13 @@ while time.monotonic() < deadline:
 sys.stdout.write("the directory is kept\\n")
 """
 """What torch's `etcd` rendezvous does to the directory that holds all of a run, over three times its lease."""
+
+ADD_UP = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print("world", int(total.item()), flush=True)
+dist.destroy_process_group()
+"""

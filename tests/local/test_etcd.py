@@ -14,18 +14,7 @@ from kfjob.backends.base import LogRange
 from kfjob.joblog.events import JobPhase, LogLine
 from kfjob.plan import DEFAULT_ETCD_IMAGE
 from tests.local.conftest import TORCHRUN, Here
-from tests.local.etcds import LEASE, Etcd, serving
-
-ADD_UP = """
-import sys
-import torch
-import torch.distributed as dist
-dist.init_process_group("gloo")
-total = torch.ones(1)
-dist.all_reduce(total)
-sys.stdout.write(f"world {int(total.item())}\\n")
-dist.destroy_process_group()
-"""
+from tests.local.etcds import ADD_UP, LEASE, Etcd, serving
 
 
 def debian() -> str:

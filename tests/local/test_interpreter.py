@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from kfjob.api.recorded_config import read_observe_config
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef
-from kfjob.base.errors import NotFound, Refused
+from kfjob.base.errors import Refused
 from kfjob.joblog.events import JobPhase
 from kfjob.local import temporary
 from kfjob.local.backend import LocalBackend
@@ -30,15 +29,8 @@ TRAIN = ("torchrun", "-m", OWN_TRAINER, "--max-steps=1")
 
 def read_first_line(here: Here, ref: JobRef, index: int = 0) -> str:
     """Wait for the first line of a pod, and return it."""
-    lines: list[str] = []
-
-    def has_line() -> bool:
-        with suppress(NotFound):  # the pod has not started
-            lines.extend(here.texts(ref, index))
-        return bool(lines)
-
-    here.until(has_line)
-    return lines[0]
+    here.until(lambda: here.texts(ref, index))
+    return here.texts(ref, index)[0]
 
 
 def make_environment(folder: Path, *names: str, code: str = SHOW) -> Path:

@@ -48,23 +48,6 @@ def launch_spec(plan: JobPlan, tmp_path: Path) -> LaunchSpec:
     return order
 
 
-def test_restarts_always_leaves_out_the_check_for_futile_restarts(here: Here, tmp_path: Path):
-    def failure_check(**spec: Any) -> tuple[str, ...]:
-        spec_of_launch, _ = placement.build_launch_spec(
-            here.plan("pass", **spec),
-            uid="u",
-            launch=tmp_path / "launch",
-            volumes=tmp_path / "volumes",
-            backoff_seconds=1,
-            failure_check=("check",),
-            interpreter=Interpreter(),
-        )
-        return spec_of_launch.failure_check
-
-    assert failure_check() == ("check",)
-    assert failure_check(restarts="always") == ()
-
-
 @pytest.mark.local
 def test_agents_do_not_get_variables_of_an_enclosing_agent(here: Here, monkeypatch: pytest.MonkeyPatch):
     for name, value in OF_AN_AGENT_AROUND_US.items():
@@ -244,9 +227,3 @@ def test_the_script_of_a_shell_command(command, script, at_start):
     argv = ("bash", "-c", command)
     assert (find_job_script(argv), find_job_script(argv, at_start=True)) == (script, at_start)
     assert find_job_script(("uv", "run", "--directory", "x", "python", "a.py")) == ""
-
-
-def test_a_missing_script_is_refused_before_anything_starts(here):
-    with pytest.raises(Refused, match=r"script `nothere\.py` does not exist"):
-        here.backend.submit(here.plan(command=[sys.executable, "nothere.py"]))
-    assert here.backend.list(namespace="default") == []

@@ -78,11 +78,11 @@ def test_always_starts_an_agent_again_though_it_succeeded(here: Here, tmp_path):
 
 @pytest.mark.local
 def test_a_stop_does_not_wait_for_a_back_off(here: Here):
-    backend = type(here.backend)(state=here.state, backoff_seconds=600)
-    ref = backend.submit(here.plan("import sys; sys.exit(5)", restarts={"policy": "OnFailure"}))
+    here.backend = LocalBackend(state=here.state, backoff_seconds=600)
+    ref = here.submit("import sys; sys.exit(5)", restarts={"policy": "OnFailure"})
     here.until(lambda: here.get(ref).pods[0].reason == "CrashLoopBackOff")
     assert here.get(ref).job.phase is JobPhase.RUNNING
-    backend.stop(ref, timeout=PATIENCE)
+    here.backend.stop(ref, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -109,29 +109,22 @@ time.sleep(float(sys.argv[1]))
 
 
 @pytest.mark.local
-def test_a_failure_that_no_restart_cures_ends_the_job(tmp_path):
-    backend = LocalBackend(state=tmp_path / "state", failure_check=FAILURE_CHECK)
-    here = Here(tmp_path / "state", backend)
-    ref = here.submit(command=[sys.executable, "-c", BROKEN_WORKER, "600"])
-    job = here.end(ref).job
+def test_a_failure_that_no_restart_cures_ends_the_job(here: Here):
+    here.backend = LocalBackend(state=here.state, failure_check=FAILURE_CHECK)
+    job = here.end(here.submit(command=[sys.executable, "-c", BROKEN_WORKER, "600"])).job
     assert (job.phase, job.reason) == (JobPhase.FAILED, "NotRestarted")
     assert job.message == "a restart cannot cure this: module `nosuch` is not installed"
-    backend.stop(ref, timeout=PATIENCE)
 
 
 @pytest.mark.local
-def test_restarts_always_keeps_restarting(tmp_path):
-    backend = LocalBackend(state=tmp_path / "state", failure_check=FAILURE_CHECK)
-    here = Here(tmp_path / "state", backend)
+def test_restarts_always_keeps_restarting(here: Here):
+    here.backend = LocalBackend(state=here.state, failure_check=FAILURE_CHECK)
     ref = here.submit(command=[sys.executable, "-c", BROKEN_WORKER, "1.5"], restarts="always")
     assert here.end(ref).job.phase is JobPhase.SUCCEEDED
-    backend.stop(ref, timeout=PATIENCE)
 
 
 @pytest.mark.local
-def test_an_agent_is_not_started_again_after_such_a_failure(tmp_path):
-    backend = LocalBackend(state=tmp_path / "state", backoff_seconds=300, failure_check=FAILURE_CHECK)
-    here = Here(tmp_path / "state", backend)
+def test_an_agent_is_not_started_again_after_such_a_failure(here: Here):
+    here.backend = LocalBackend(state=here.state, backoff_seconds=300, failure_check=FAILURE_CHECK)
     ref = here.submit(code="import nosuch", restarts={"policy": "OnFailure"})
     assert here.end(ref).job.message == "a restart cannot cure this: module `nosuch` is not installed"
-    backend.stop(ref, timeout=PATIENCE)

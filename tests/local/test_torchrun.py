@@ -12,6 +12,7 @@ from kfjob.backends import folder
 from kfjob.base.errors import Refused
 from kfjob.joblog.events import JobPhase, PodPhase
 from tests.local.conftest import PATIENCE, TORCHRUN, Here
+from tests.local.etcds import ADD_UP
 
 WAIT = """
 import os, time
@@ -20,15 +21,6 @@ dist.init_process_group("gloo")
 print("rank", dist.get_rank(), "of", dist.get_world_size(), flush=True)
 while True:
     time.sleep(1)
-"""
-ADD_UP = """
-import torch
-import torch.distributed as dist
-dist.init_process_group("gloo")
-total = torch.ones(1)
-dist.all_reduce(total)
-print("world", int(total.item()), flush=True)
-dist.destroy_process_group()
 """
 
 
