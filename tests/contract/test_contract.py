@@ -19,6 +19,7 @@ from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
 from tests.contract.side import Side
+from tests.local.machine import wait_until
 
 COUNT = ["python3", "-c", "import time\nfor i in range(6):\n    print('line', i, flush=True)\n    time.sleep(0.4)"]
 FAIL = ["python3", "-c", "import sys\nprint('about to fail', flush=True)\nsys.exit(3)"]
@@ -39,10 +40,7 @@ def restarted(side: Side) -> JobRef:
 
 
 def until(side: Side, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + side.patience
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.1)
+    wait_until(condition, patience=side.patience)
 
 
 def end_of(side: Side, ref: JobRef) -> tuple[list[JobPhase], JobSnapshot]:

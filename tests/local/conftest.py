@@ -4,7 +4,6 @@ import itertools
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from kfjob.local.identity import read_identity
 from kfjob.local.launch_spec import IDENTITY
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
+from tests.local.machine import wait_until
 
 PATIENCE = 60.0
 TORCHRUN = ("torchrun", "--start-method=fork", "--run-path")
@@ -64,10 +64,7 @@ class Here:
         return []
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, "the condition did not come true in time"
-            time.sleep(0.02)
+        wait_until(condition, patience=PATIENCE, pause=0.02)
 
     def until_says(self, ref: JobRef, text: str, *, index: int = 0) -> None:
         self.until(lambda: text in self.texts(ref, index))

@@ -48,8 +48,8 @@ class Machine:
         return str(file)
 
 
-def wait_until(condition: Callable[[], object], *, patience: float = PATIENCE) -> None:
+def wait_until(condition: Callable[[], object], *, patience: float = PATIENCE, pause: float = 0.1) -> None:
     deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.1)
+        time.sleep(pause)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -60,18 +61,11 @@ def test_only_the_supervisor_gets_a_signal(edit, here: Here, job: JobRef, bystan
     assert bystander.poll() is None
     assert here.alive(job)
     assert caught.value.hint
+    elsewhere = "gpu-7" in file.read_text()
+    assert bool(re.search(r"(?s)runs elsewhere.*of `gpu-7`.*run `kfjob stop job` there", str(caught.value))) is elsewhere
     file.write_text(text)
     here.backend.stop(job, timeout=PATIENCE)
     assert not here.alive(job)
-
-
-def test_the_error_names_the_other_machine(here: Here, job: JobRef):
-    file = here.launch(job) / folder.RUN / IDENTITY
-    text = file.read_text()
-    file.write_text(json.dumps({**json.loads(text), "namespace": "boot pid:[1]", "host": "gpu-7"}))
-    with pytest.raises(BackendError, match=r"(?s)runs elsewhere.*of `gpu-7`.*run `kfjob stop job` there"):
-        here.backend.stop(job, timeout=PATIENCE)
-    file.write_text(text)
 
 
 def test_a_process_proves_its_identity(bystander: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch):

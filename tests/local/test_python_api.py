@@ -6,8 +6,8 @@ import asyncio
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from kfjob import JobFailed, JobPhase, JobSpec, JobStopped, NotFound, Run, aio, 
 from kfjob.api.settings import Settings
 from kfjob.base.concurrency import Task
 from kfjob.base.errors import AlreadyExists, Refused, WaitTimeout
+from tests.local.machine import wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -36,15 +37,12 @@ def settings(tmp_path) -> Iterator[Settings]:
 
 
 def wait_for_line(run: Run, text: str) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            if any(text in getattr(line, "text", "") for line in run.logs()):
-                return
-        except NotFound:
-            pass
-        assert time.monotonic() < deadline, f"no line with {text}"
-        time.sleep(0.05)
+    def has_line() -> bool:
+        with suppress(NotFound):  # the pod has not started
+            return any(text in getattr(line, "text", "") for line in run.logs())
+        return False
+
+    wait_until(has_line, pause=0.05)
 
 
 def test_succeeded_job_returns_its_phase_and_its_lines(settings):

@@ -18,6 +18,7 @@ from kfjob.local import child, volume_mounts
 from kfjob.local.identity import read_identity
 from kfjob.local.launch_spec import IDENTITY
 from kfjob.local.volume_mounts import can_mount, locate, select_mounts
+from tests.kfjob_command import KFJOB
 from tests.local.conftest import Here
 from tests.local.machine import Machine, wait_until
 
@@ -71,9 +72,8 @@ class UserMachine(Machine):
         self._enter = [sys.executable, "-c", ENTER, str(folder), str(namespaces)]
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        kfjob = str(Path(sys.executable).with_name("kfjob"))
         return subprocess.run(
-            [*self._enter, kfjob, *argv], env=self.env, capture_output=True, text=True, timeout=120, check=False
+            [*self._enter, KFJOB, *argv], env=self.env, capture_output=True, text=True, timeout=120, check=False
         )
 
 
