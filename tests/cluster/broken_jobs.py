@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,9 +11,8 @@ from typing import Any
 
 from kfjob.base.errors import KfjobError
 from kfjob.cluster import requests
-from kfjob.cluster.requests import Request
 from kfjob.kinds.pytorchjob.manifest import compile_manifests
-from tests.cluster.facts import PATIENCE, Space
+from tests.cluster.facts import Space, until
 from tests.pytorchjobs import KIND, pod_changed
 
 Job = dict[str, Any]
@@ -179,11 +177,8 @@ def stub_registry(space: Space) -> Iterator[str]:
     probe = {"httpGet": {"host": "127.0.0.1", "port": port, "path": "/v2/"}, "periodSeconds": 1}
     container = {"name": "registry", "image": space.facts.image, "command": ["python3", "-c", program, str(port)]}
     pod = {"hostNetwork": True, "containers": [{**container, "readinessProbe": probe}], "terminationGracePeriodSeconds": 0}
-    send(space, "POST", f"/api/v1/namespaces/{space.name}/pods", {"metadata": {"name": "registry"}, "spec": pod})
-    deadline = time.monotonic() + PATIENCE
-    while not pod_changed(space.client.call(requests.get("pods", space.name, "registry")), now=0).ready:
-        assert time.monotonic() < deadline, "the registry stub does not run"
-        time.sleep(0.2)
+    space.send("POST", f"/api/v1/namespaces/{space.name}/pods", {"metadata": {"name": "registry"}, "spec": pod})
+    until(lambda: pod_changed(space.client.call(requests.get("pods", space.name, "registry")), now=0).ready)
     yield f"127.0.0.1:{port}"  # the pod is deleted with the namespace
 
 
@@ -193,7 +188,7 @@ def surroundings(space: Space) -> Iterator[None]:
     for name, storage_class in (("no-volume", ""), ("no-class", "nobody-has-this")):
         claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
         body = {"metadata": {"name": name}, "spec": {**claim, "storageClassName": storage_class}}
-        send(space, "POST", f"/api/v1/namespaces/{space.name}/persistentvolumeclaims", body)
+        space.send("POST", f"/api/v1/namespaces/{space.name}/persistentvolumeclaims", body)
     selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": space.name}}}
     rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
     webhook = {
@@ -226,27 +221,18 @@ def surroundings(space: Space) -> Iterator[None]:
     ]
     try:
         for path, body in objects:
-            send(space, "POST", path, {"metadata": {"name": space.name}, **body})
+            space.send("POST", path, {"metadata": {"name": space.name}, **body})
         yield
     finally:
         for path, _ in objects:
             with suppress(KfjobError):
-                send(space, "DELETE", f"{path}/{space.name}", None)
+                space.send("DELETE", f"{path}/{space.name}")
 
 
 def bound(space: Space) -> None:
     """Give the namespace a quota, a limit range and a pod security level."""
     path = f"/api/v1/namespaces/{space.name}"
     limits = [{"type": "Container", "max": {"memory": "1Gi"}}]
-    send(space, "POST", f"{path}/resourcequotas", {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "1"}}})
-    send(space, "POST", f"{path}/limitranges", {"metadata": {"name": "small"}, "spec": {"limits": limits}})
-    send(space, "PATCH", path, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}})
-
-
-def send(space: Space, method: str, path: str, body: dict[str, Any] | None) -> None:
-    verb = {"POST": "create", "DELETE": "delete", "PATCH": "patch"}[method]
-    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-    request = Request(
-        method=method, path=path, verb=verb, resource="things", namespace=space.name, body=body, content_type=kind
-    )
-    space.client.call(request)
+    space.send("POST", f"{path}/resourcequotas", {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "1"}}})
+    space.send("POST", f"{path}/limitranges", {"metadata": {"name": "small"}, "spec": {"limits": limits}})
+    space.send("PATCH", path, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}})

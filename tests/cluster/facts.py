@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from kfjob.backends.base import ClusterBackend, JobRef
+from kfjob.base.common_types import JsonObject
 from kfjob.base.errors import KfjobError
 from kfjob.cluster.backend import KubernetesBackend
 from kfjob.cluster.client import Client
@@ -91,6 +92,13 @@ class Space:
     facts: Facts
     client: Client  # with all rights
 
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> JsonObject:
+        """Send a request for any object, with all rights."""
+        verb = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}[method]
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        where: dict[str, Any] = {"path": path, "resource": "things", "namespace": self.name}
+        return self.client.call(Request(method=method, verb=verb, body=body, content_type=kind, **where))
+
     def open(self) -> KubernetesBackend:
         return KubernetesBackend.from_kubeconfig(kubeconfig=self.facts.kubeconfig, namespace=self.name)
 
@@ -137,22 +145,16 @@ def space() -> Iterator[Space]:
     """Create a namespace with the programs of the contract suite; delete it at the end."""
     cluster = facts()
     client = connect(kubeconfig=cluster.kubeconfig).client
-    name = f"kfjob-test-{os.urandom(4).hex()}"
-    _send(client, "POST", "namespaces", "", {"metadata": {"name": name}})
+    own = Space(name=f"kfjob-test-{os.urandom(4).hex()}", facts=cluster, client=client)
+    own.send("POST", "/api/v1/namespaces", {"metadata": {"name": own.name}})
     try:
         programs = {program.name: program.read_text() for program in PROGRAMS.iterdir() if program.is_file()}
         config = {"metadata": {"name": "programs"}, "data": programs}
-        _send(client, "POST", f"namespaces/{name}/configmaps", name, config)
-        yield Space(name=name, facts=cluster, client=client)
+        own.send("POST", f"/api/v1/namespaces/{own.name}/configmaps", config)
+        yield own
     finally:
         with suppress(KfjobError):  # the test itself reports a lost cluster
-            _send(client, "DELETE", f"namespaces/{name}", name, None)
-
-
-def _send(client: Client, method: str, path: str, namespace: str, body: Mapping[str, Any] | None) -> None:
-    verb = {"POST": "create", "DELETE": "delete"}[method]
-    resource = path.rpartition("/")[2]
-    client.call(Request(method=method, path=f"/api/v1/{path}", verb=verb, resource=resource, namespace=namespace, body=body))
+            own.send("DELETE", f"/api/v1/namespaces/{own.name}")
 
 
 def script(*arguments: str) -> str:

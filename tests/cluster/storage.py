@@ -7,12 +7,11 @@ storage class with shared volumes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from kfjob.base.errors import KfjobError
-from kfjob.cluster.requests import Request
 from tests.cluster.facts import Space
 
 SHARED = "/run/kfjob/shared"  # as in tests/cluster/harness/settings.sh; writable for all users
@@ -30,20 +29,12 @@ def shared_claim(space: Space, name: str) -> Iterator[None]:
     )
     if own_cluster:
         source = {"hostPath": {"path": SHARED}, "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"]}
-        send(space, "POST", "persistentvolumes", {"metadata": {"name": volume}, "spec": source})
+        space.send("POST", "/api/v1/persistentvolumes", {"metadata": {"name": volume}, "spec": source})
     try:
-        claims = f"namespaces/{space.name}/persistentvolumeclaims"
-        send(space, "POST", claims, {"metadata": {"name": name}, "spec": claim})
+        claims = f"/api/v1/namespaces/{space.name}/persistentvolumeclaims"
+        space.send("POST", claims, {"metadata": {"name": name}, "spec": claim})
         yield
     finally:
         if own_cluster:
             with suppress(KfjobError):
-                send(space, "DELETE", f"persistentvolumes/{volume}", None)
-
-
-def send(space: Space, method: str, path: str, body: Mapping[str, Any] | None) -> None:
-    verb = {"POST": "create", "DELETE": "delete"}[method]
-    resource = "persistentvolumeclaims" if "claims" in path else "persistentvolumes"
-    space.client.call(
-        Request(method=method, path=f"/api/v1/{path}", verb=verb, resource=resource, namespace=space.name, body=body)
-    )
+                space.send("DELETE", f"/api/v1/persistentvolumes/{volume}")

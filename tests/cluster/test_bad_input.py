@@ -8,22 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.facts import ROOT, Space
+from tests.cluster.facts import Space
 from tests.kfjob_command import run_kfjob
 
 SPEC = "name: train\nimage: a:1\ncommand: torchrun train.py\n"
 
 
-def kubeconfig(space: Space, user: str) -> str:
-    if user == "admin":
-        return space.facts.kubeconfig
-    command = [str(ROOT / "scripts" / "cluster"), "kubeconfig", "--user", user, "--namespace", space.name]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def kfjob(space: Space, folder: Path, *argv: str, user: str = "admin", timeout: float = 60) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")}
-    env |= {"KUBECONFIG": kubeconfig(space, user), "KFJOB_STATE": str(folder), "KFJOB_NAMESPACE": space.name}
+    kubeconfig = space.facts.kubeconfig if user == "admin" else space.facts.kubeconfig_of(user, space.name)
+    env |= {"KUBECONFIG": kubeconfig, "KFJOB_STATE": str(folder), "KFJOB_NAMESPACE": space.name}
     (folder / "job.yaml").write_text(SPEC)
     return run_kfjob(argv, env=env, cwd=None, timeout=timeout)
 

@@ -137,21 +137,6 @@ def test_fields_of_the_newest_operator_are_refused_by_older_ones(space: Space):
         assert 'unknown field "spec.pytorchReplicaSpecs.Worker.template.spec.hostnameOverride"' in refusal
 
 
-def test_rights_of_submitter_and_nobody(space: Space):
-    def may(user: str, verb: str, resource: str, subresource: str = "") -> bool:
-        kubeconfig = script("kubeconfig", "--user", user, "--namespace", space.name).stdout.strip()
-        argv = [SCRIPT, "kubectl", "--kubeconfig", kubeconfig, "auth", "can-i", verb, resource]
-        argv += ["--subresource", subresource] if subresource else []
-        return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip() == "yes"
-
-    assert may("submitter", "create", "pytorchjobs.kubeflow.org")
-    assert may("submitter", "get", "pods", "log")
-    assert not may("submitter", "get", "secrets")
-    assert not may("submitter", "create", "pods", "exec")
-    assert not may("submitter", "list", "nodes")
-    assert not may("nobody", "list", "pods")
-
-
 def test_logs_are_collected_in_one_folder(tmp_path):
     script("logs", str(tmp_path / "logs"))
     files = {path.name for path in (tmp_path / "logs").rglob("*") if path.is_file() and path.stat().st_size}

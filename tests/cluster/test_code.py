@@ -77,9 +77,7 @@ def user(space: Space, tmp_path: Path) -> User:
 
 def image_of(space: Space, job: str) -> tuple[str, str]:
     """Return the image in the pod's spec, and the image ID that the kubelet reports."""
-    argv = ["kubectl", "-n", space.name, "get", "pod", f"{job}-worker-0", "-o", "json"]
-    result = subprocess.run(["scripts/cluster", *argv], capture_output=True, text=True, check=True)
-    pod = json.loads(result.stdout)
+    pod = json.loads(script("kubectl", "-n", space.name, "get", "pod", f"{job}-worker-0", "-o", "json"))
     return pod["spec"]["containers"][0]["image"], pod["status"]["containerStatuses"][0]["imageID"]
 
 

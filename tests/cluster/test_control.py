@@ -16,7 +16,6 @@ from kfjob.joblog.events import JobPhase
 from tests.cluster.facts import Space, until
 from tests.cluster.guarded import list_objects
 
-pytestmark = pytest.mark.cluster
 STEPS = "i=0; while :; do i=$((i+1)); echo step $i/1000 loss 1.$i; sleep 0.5; done"
 
 

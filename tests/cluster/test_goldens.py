@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from kfjob.cluster import requests
 from kfjob.objects import names
 from kfjob.plan import JobPlan
 from kfjob.plan.agent import operator_environment
-from tests.cluster.facts import PATIENCE, Space, submit
+from tests.cluster.facts import Space, submit, until
 from tests.pytorchjobs import KIND
 
 GOLDENS = sorted((Path(__file__).parents[1] / "golden" / "manifests").glob("*.yaml"))
@@ -81,13 +80,9 @@ def test_operator_environment_equals_the_pods_environment(spec: str, plans: dict
 
 def wait_for_pods(space: Space, job: str, count: int) -> dict[str, Any]:
     """Wait until the job has `count` pods, and return them by name."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        listing = space.client.call(requests.select_dependents(KIND, "pods", space.name, job).list_request())
-        if len(listing["items"]) >= count:
-            return {pod["metadata"]["name"]: pod for pod in listing["items"]}
-        assert time.monotonic() < deadline, f"the operator created {len(listing['items'])} of {count} pods"
-        time.sleep(0.2)
+    request = requests.select_dependents(KIND, "pods", space.name, job).list_request()
+    until(lambda: len(space.client.call(request)["items"]) >= count)
+    return {pod["metadata"]["name"]: pod for pod in space.client.call(request)["items"]}
 
 
 def test_dry_run_goes_through_the_webhook(space: Space):

@@ -23,7 +23,7 @@ import yaml
 
 from kfjob.base.errors import Forbidden
 from kfjob.local.machine import free_port
-from tests.cluster.facts import ROOT, Space, needs_own_cluster
+from tests.cluster.facts import ROOT, Space, needs_own_cluster, script
 from tests.image.aws import HOST, MotoAws, moto_aws
 from tests.image.builders import buildah
 from tests.image.conftest import MOTO_TOKEN, MOTO_TOKEN_HASHED
@@ -110,14 +110,7 @@ def api_server(space: Space) -> str:
 
 
 def kubectl(space: Space, *argv: str) -> dict[str, object]:
-    result = subprocess.run(
-        ["scripts/cluster", "kubectl", "-n", space.name, *argv, "-o", "json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    answer: dict[str, object] = json.loads(result.stdout)
+    answer: dict[str, object] = json.loads(script("kubectl", "-n", space.name, *argv, "-o", "json"))
     return answer
 
 
@@ -158,7 +151,7 @@ def test_from_the_dockerfile_to_a_job(space: Space, user: User):
     assert isinstance(first["metadata"], dict)
     auths = json.loads(base64.b64decode(first["data"][".dockerconfigjson"]))["auths"]
     assert base64.b64decode(auths[HOST]["auth"]).decode() == f"AWS:{MOTO_TOKEN}"
-    subprocess.run(["scripts/cluster", "kubectl", "-n", space.name, "delete", "secret", SECRET], cwd=ROOT, check=True)
+    script("kubectl", "-n", space.name, "delete", "secret", SECRET)
     user("relaunch", "pinned")  # this creates the secret again
     second = version_of(space)
     assert second[0] != first["metadata"]["uid"]
@@ -193,8 +186,7 @@ def test_rights_for_the_pull_secret(space: Space):
     with space.facts.user("submitter", space.name) as backend:
         with pytest.raises(Forbidden, match="not allowed to patch secrets"):
             backend.apply_object(manifest)
-        argv = ["scripts/cluster", "kubectl", "-n", space.name, "apply", "-f", "manifests/rbac/pull-secret.yaml"]
-        subprocess.run(argv, cwd=ROOT, check=True)
+        script("kubectl", "-n", space.name, "apply", "-f", str(ROOT / "manifests/rbac/pull-secret.yaml"))
         deadline = time.monotonic() + 30  # the API server's authoriser sees the new role after a moment
         while True:
             try:

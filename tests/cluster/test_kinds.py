@@ -24,8 +24,6 @@ for step in range(1, 100000):
     time.sleep(0.2)
 """
 
-pytestmark = pytest.mark.cluster
-
 
 @pytest.fixture
 def own_kind(monkeypatch: pytest.MonkeyPatch) -> IndexedJob:

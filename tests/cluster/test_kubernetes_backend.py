@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -77,13 +76,6 @@ def test_job_is_deleted_if_its_etcd_cannot_be_created(space: Space, backend: Kub
     assert exists(space, "services", f"{name}-etcd")
 
 
-def test_refusal_of_the_operators_webhook(space: Space, backend: KubernetesBackend, name: str):
-    with pytest.raises(Refused) as caught:
-        submit(backend, replace(space.plan(name, EXITS_ON_SIGTERM), image=""))
-    assert "containers[0].image: Required value" in (caught.value.cause or "")
-    assert not exists(space, "pytorchjobs", name)
-
-
 def test_refusal_of_the_api_servers_schema(space: Space, backend: KubernetesBackend, name: str):
     objects = find_kind("").compile(space.plan(name, EXITS_ON_SIGTERM))
     objects[0]["metadata"]["labels"]["team"] = "not a label!"
@@ -123,22 +115,6 @@ def test_operator_is_not_installed(space: Space, name: str):
     ):
         with pytest.raises(Refused, match="the training operator is not installed"):
             call()
-
-
-def test_apply_adds_workers_and_refuses_other_changes(space: Space, backend: KubernetesBackend, name: str):
-    elastic: dict[str, Any] = {"elastic": {"min": 1, "max": 2}}
-    ref = submit(backend, space.plan(name, EXITS_ON_SIGTERM, launch="first", **elastic))
-    assert apply(backend, space.plan(name, EXITS_ON_SIGTERM, launch="first", nodes=2, **elastic)) == ref
-    until(lambda: len(backend.get(name, namespace=space.name).pods) == 2)
-    with pytest.raises(Refused) as caught:
-        apply(backend, space.plan(name, EXITS_ON_SIGTERM, launch="first", nodes=2, env={"COLOUR": "blue"}, **elastic))
-    assert "containers[pytorch].env[COLOUR]" in (caught.value.cause or "")
-    assert f"kfjob stop {name}" in str(caught.value)
-    snapshot = backend.get(name, namespace=space.name)
-    assert (snapshot.uid, snapshot.launch) == (ref.uid, "first")
-    backend.stop(ref, timeout=PATIENCE)
-    with pytest.raises(NotFound):
-        apply(backend, space.plan(name, EXITS_ON_SIGTERM))
 
 
 def test_foreign_job_is_listed_but_not_changed(space: Space, backend: KubernetesBackend, name: str):

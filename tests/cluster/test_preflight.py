@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from kfjob.base.errors import KfjobError
-from kfjob.cluster.requests import Request
 from tests.cluster import test_bad_input
 from tests.cluster.facts import Space, submit, until
 from tests.cluster.facts import space as make_space
@@ -24,7 +23,9 @@ from tests.kfjob_command import KFJOB
 def kfjob(space: Space, tmp_path: Path):
     """Return a function that runs `kfjob preflight` on a spec as `user` and returns its report."""
 
-    def run(spec: Mapping[str, Any], *argv: str, user: str = "admin", timeout: float = 60) -> dict[str, Any]:
+    def run(
+        spec: Mapping[str, Any], *argv: str, user: str = "admin", timeout: float = 60, space: Space = space
+    ) -> dict[str, Any]:
         job = {"image": space.facts.image, "command": "torchrun train.py", **spec}
         path = tmp_path / f"{job['name']}.yaml"
         path.write_text(yaml.safe_dump(job, sort_keys=False))
@@ -38,12 +39,6 @@ def kfjob(space: Space, tmp_path: Path):
 
 def titles(report: Mapping[str, Any], severity: str = "error") -> list[str]:
     return [problem["title"] for problem in report["problems"] if problem["severity"] == severity]
-
-
-def create(space: Space, resource: str, name: str, **body: Any) -> None:
-    path = f"/api/v1/namespaces/{space.name}/{resource}"
-    body = {"metadata": {"name": name}, **body}
-    space.client.call(Request(method="POST", path=path, verb="create", resource=resource, namespace=space.name, body=body))
 
 
 @pytest.fixture
@@ -62,7 +57,9 @@ def test_job_without_problems_passes(kfjob):
 
 
 def test_all_missing_objects_are_reported_with_their_paths(kfjob, space):
-    create(space, "secrets", "there", stringData={"other": "1"})
+    space.send(
+        "POST", f"/api/v1/namespaces/{space.name}/secrets", {"metadata": {"name": "there"}, "stringData": {"other": "1"}}
+    )
     report = kfjob(
         {
             "name": "bad",
@@ -95,14 +92,14 @@ def test_all_missing_objects_are_reported_with_their_paths(kfjob, space):
     assert all(problem["line"] for problem in problems.values())
 
 
-def test_quota_counts_all_pods_together(limited_space, tmp_path):
-    create(limited_space, "resourcequotas", "small", spec={"hard": {"pods": "2", "requests.cpu": "1", "memory": "4Gi"}})
-    spec = {"name": "wide", "nodes": 3, "resources": {"cpu": "400m"}}
-    path = tmp_path / "wide.yaml"
-    path.write_text(yaml.safe_dump({"image": limited_space.facts.image, "command": "torchrun train.py", **spec}))
-    result = test_bad_input.kfjob(limited_space, tmp_path, "preflight", str(path), "-o", "json")
-    report = json.loads(result.stdout)
-    assert result.returncode == 1
+def limit(space: Space, resource: str, **spec: Any) -> None:
+    space.send("POST", f"/api/v1/namespaces/{space.name}/{resource}", {"metadata": {"name": "small"}, "spec": spec})
+
+
+def test_quota_counts_all_pods_together(kfjob, limited_space):
+    limit(limited_space, "resourcequotas", hard={"pods": "2", "requests.cpu": "1", "memory": "4Gi"})
+    report = kfjob({"name": "wide", "nodes": 3, "resources": {"cpu": "400m"}}, space=limited_space)
+    assert report["code"] == 1
     by_title = {problem["title"]: problem for problem in report["problems"]}
     details = by_title["the job does not fit in quota `small`"]["detail"].splitlines()
     assert "pods: the job needs 3, 0 in use, limit 2" in details
@@ -110,16 +107,10 @@ def test_quota_counts_all_pods_together(limited_space, tmp_path):
     assert "must specify memory" in by_title["the cluster refuses pod `wide-worker-0`"]["detail"]
 
 
-def test_submitter_sees_refusals_of_pod_admission(limited_space, tmp_path):
-    create(limited_space, "limitranges", "tiny", spec={"limits": [{"type": "Container", "max": {"cpu": "50m"}}]})
-    path = tmp_path / "big.yaml"
-    path.write_text(
-        yaml.safe_dump(
-            {"name": "big", "image": limited_space.facts.image, "command": "true", "resources": {"cpu": "1", "memory": "1Gi"}}
-        )
-    )
-    result = test_bad_input.kfjob(limited_space, tmp_path, "preflight", str(path), "-o", "json", user="submitter")
-    report = json.loads(result.stdout)
+def test_submitter_sees_refusals_of_pod_admission(kfjob, limited_space):
+    limit(limited_space, "limitranges", limits=[{"type": "Container", "max": {"cpu": "50m"}}])
+    spec = {"name": "big", "command": "true", "resources": {"cpu": "1", "memory": "1Gi"}}
+    report = kfjob(spec, user="submitter", space=limited_space)
     (problem,) = [problem for problem in report["problems"] if problem["severity"] == "error"]
     assert problem["title"] == "the cluster refuses pod `big-worker-0`"
     assert "maximum cpu usage per Container is 50m" in problem["detail"]
@@ -179,7 +170,7 @@ def test_interrupt_removes_the_trial(space, tmp_path):
     path = tmp_path / "gone.yaml"
     path.write_text(yaml.safe_dump({"name": "gone", "image": space.facts.image, "command": "true", "resources": {"gpus": 8}}))
     env = {
-        "KUBECONFIG": test_bad_input.kubeconfig(space, "submitter"),
+        "KUBECONFIG": space.facts.kubeconfig_of("submitter", space.name),
         "KFJOB_STATE": str(tmp_path),
         "KFJOB_NAMESPACE": space.name,
     }
@@ -222,22 +213,17 @@ NODE_POOL_CRD = {
 def node_pools(space: Space) -> Iterator[None]:
     """Serve node pools, as Karpenter and Auto Mode do, without their controller."""
     crds, pools = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/karpenter.sh/v1/nodepools"
-    send(space, "POST", crds, NODE_POOL_CRD)
+    space.send("POST", crds, NODE_POOL_CRD)
     try:
         until(lambda: is_served(space, pools))
         yield
     finally:
-        send(space, "DELETE", f"{crds}/nodepools.karpenter.sh")
-
-
-def send(space: Space, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:
-    verb = {"POST": "create", "DELETE": "delete", "GET": "list"}[method]
-    space.client.call(Request(method=method, path=path, verb=verb, resource="", namespace="", body=body))
+        space.send("DELETE", f"{crds}/nodepools.karpenter.sh")
 
 
 def is_served(space: Space, path: str) -> bool:
     try:
-        send(space, "GET", path)
+        space.send("GET", path)
     except KfjobError:
         return False
     return True

@@ -11,11 +11,9 @@ import pytest
 import kfjob
 from kfjob.api.settings import Settings
 from kfjob.base.errors import KfjobError, Refused
-from kfjob.cluster.requests import Request
 from kfjob.joblog.events import JobPhase
 from tests.cluster.facts import Space, space, until
 
-pytestmark = pytest.mark.cluster
 JOBS = "count/pytorchjobs.kubeflow.org"
 
 
@@ -38,16 +36,9 @@ def make_spec(own: Space) -> dict[str, Any]:
 
 def limit_jobs(own: Space, count: int) -> None:
     """Set the quota of jobs, and wait until the cluster applies it."""
-    name = f"jobs-{count}"
-    body = {"metadata": {"name": name}, "spec": {"hard": {JOBS: str(count)}}}
-    own.client.call(quota_request(own, "POST", "", body=body))
-    until(lambda: JOBS in (own.client.call(quota_request(own, "GET", name)).get("status") or {}).get("hard", {}))
-
-
-def quota_request(own: Space, method: str, name: str, **body: Any) -> Request:
-    path = f"/api/v1/namespaces/{own.name}/resourcequotas/{name}".rstrip("/")
-    verb = {"POST": "create", "GET": "get", "DELETE": "delete"}[method]
-    return Request(method=method, path=path, verb=verb, resource="resourcequotas", namespace=own.name, name=name, **body)
+    quotas, name = f"/api/v1/namespaces/{own.name}/resourcequotas", f"jobs-{count}"
+    own.send("POST", quotas, {"metadata": {"name": name}, "spec": {"hard": {JOBS: str(count)}}})
+    until(lambda: JOBS in (own.send("GET", f"{quotas}/{name}").get("status") or {}).get("hard", {}))
 
 
 def test_refused_relaunch_leaves_the_job_running(own: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -60,7 +51,7 @@ def test_refused_relaunch_leaves_the_job_running(own: Space, tmp_path: Path, mon
     again = run.relaunch()  # the live job has the only place in the quota, and leaves it
     assert again.snapshot().uid != uid
     until(lambda: again.snapshot().job.phase is JobPhase.RUNNING)
-    own.client.call(quota_request(own, "DELETE", "jobs-1"))
+    own.send("DELETE", f"/api/v1/namespaces/{own.name}/resourcequotas/jobs-1")
     limit_jobs(own, 0)
     with pytest.raises(Refused) as refused:
         again.relaunch()

@@ -43,7 +43,7 @@ for step in range(first + 1, int(sys.argv[2]) + 1):
     time.sleep(0.2)
 """
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]  # the first run builds JobSet, in minutes
+pytestmark = pytest.mark.long  # the first run builds JobSet, in minutes
 
 
 @pytest.fixture(scope="module")
