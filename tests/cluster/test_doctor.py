@@ -38,6 +38,7 @@ def test_administrator_sees_a_healthy_cluster(space, tmp_path):
         }
     ]
     assert findings["nodes"][0]["verdict"] == "ok"
+    assert not json.loads(kfjob(space, tmp_path, "list", "-o", "json").stdout)  # it created no job
 
 
 def test_submitter_has_every_right_that_kfjob_uses(space, tmp_path):
@@ -57,8 +58,3 @@ def test_missing_rights_come_with_the_command_that_grants_them(space, tmp_path):
     assert "pods/log: get" in needed["message"]
     assert f"kubectl apply -n {space.name} -f manifests/rbac/submitter.yaml" in needed["remedy"]
     assert "events" in useful["message"]
-
-
-def test_doctor_creates_nothing(space, tmp_path):
-    kfjob(space, tmp_path, "doctor", "webhook")
-    assert not json.loads(kfjob(space, tmp_path, "list", "-o", "json").stdout)

@@ -21,7 +21,6 @@ from tests.cluster.guarded import (
     delete_pod,
     is_relaunching,
     list_guard_events,
-    list_objects,
     list_pods,
     read_job,
     read_launch_id,
@@ -170,17 +169,6 @@ def test_guard_killed_in_the_middle_of_a_relaunch_leaves_one_new_launch(
         assert logs.count(f"{name}: supervises launch") == 1
         assert logs.count("completes a relaunch that another guard has begun") == 1
         kfjob("stop", name)
-
-
-@pytest.mark.long  # local/test_guard.py stops a real job at its deadline
-def test_limit_stops_a_job_that_nobody_follows(space: Space, name: str, start_guard: Start, tmp_path: Path):
-    kfjob, guard = Shell(space, tmp_path), start_guard()
-    with running_job(space, name, kfjob, recovery={}, watchdog={"deadline": 8}):
-        until(lambda: guard.says(f"{name}: stop: it has run for"))
-        until(lambda: name not in {job["metadata"]["name"] for job in list_objects(space, "kubeflow.org/v1", "pytorchjobs")})
-    archive = Shell(space, tmp_path, env={"KFJOB_STATE": str(tmp_path / "guard-state")})
-    for command in ("status", "diagnose", "history"):
-        assert "it has run for" in archive(command, name), command
 
 
 def test_command_that_follows_frees_the_survivors(space: Space, name: str, tmp_path: Path):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -25,16 +27,27 @@ def raw(path: Path) -> list[bytes]:
     return [line.partition(b" ")[2] for line in path.read_bytes().split(b"\n")[:-1]]
 
 
-def write_blocks(path: Path, *blocks: bytes) -> list[bytes]:
+@contextmanager
+def open_pipe(path: Path) -> Iterator[tuple[LogWriter, Callable[[bytes], None]]]:
+    """Yield a writer of this log, and a function that writes to its pipe and lets it read; at the end the pipe is closed."""
     reading, writing = os.pipe()
-    moved = LogWriter(reading, path)
-    for block in blocks:
+    writer = LogWriter(reading, path)
+
+    def write(block: bytes) -> None:
         os.write(writing, block)
-        assert moved.step()
+        assert writer.step()
+
+    yield writer, write
     os.close(writing)
-    assert not moved.step()
-    moved.close()
+    assert not writer.step()
+    writer.close()
     os.close(reading)
+
+
+def write_blocks(path: Path, *blocks: bytes) -> list[bytes]:
+    with open_pipe(path) as (_, write):
+        for block in blocks:
+            write(block)
     return raw(path)
 
 
@@ -88,18 +101,12 @@ def test_states_of_a_progress_bar_are_written(tmp_path: Path, monkeypatch, block
 )
 def test_last_state_of_a_quiet_bar_is_written(tmp_path: Path, block: bytes, after: bytes, lines: list[bytes]):
     path = tmp_path / "p.log"
-    reading, writing = os.pipe()
-    moved = LogWriter(reading, path)
-    os.write(writing, block)
-    moved.step()
-    moved.flush_bar()
-    if b"\r" in block:
-        assert raw(path)[-1] == block.rpartition(b"\n")[2]
-    os.write(writing, after)
-    moved.step()
-    moved.close()
-    os.close(reading)
-    os.close(writing)
+    with open_pipe(path) as (writer, write):
+        write(block)
+        writer.flush_bar()
+        if b"\r" in block:
+            assert raw(path)[-1] == block.rpartition(b"\n")[2]
+        write(after)
     assert raw(path) == lines
 
 
@@ -117,23 +124,16 @@ def test_bar_of_a_silent_program_is_in_its_log(here: Here, tmp_path: Path):
 
 def test_a_full_disk_loses_lines_and_the_log_counts_them(tmp_path: Path):
     path = tmp_path / "p.log"
-    reading, writing = os.pipe()
-    moved = LogWriter(reading, path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        os.write(writing, b"kept\n")
-        moved.step()
-        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))
-        for line in (b"lost 1\nlost 2\n", b"lost 3\n"):
-            os.write(writing, line)
-            moved.step()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    os.write(writing, b"kept again\n")
-    moved.step()
-    moved.close()
-    os.close(reading)
-    os.close(writing)
+    with open_pipe(path) as (_, write):
+        try:
+            write(b"kept\n")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))
+            write(b"lost 1\nlost 2\n")
+            write(b"lost 3\n")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        write(b"kept again\n")
     assert raw(path) == [b"kept", b"kfjob: 3 lines are lost here: the disk was full", b"kept again"]
     assert all(time for time, _ in log_file.read_lines(path, LogRange()))
 

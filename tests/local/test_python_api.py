@@ -133,7 +133,7 @@ def test_a_job_that_has_ended_gives_its_name_to_the_next_launch_whatever_its_use
     assert "first" in next(archived.rglob("*.log")).read_text()
 
 
-def test_the_same_spec_is_not_started_twice_and_a_change_is_shown(settings):
+def test_the_same_spec_is_not_started_twice_and_a_change_is_shown(settings, tmp_path, monkeypatch):
     first = submit(spec(FOREVER), settings=settings)
     notes: list[str] = []
     again = submit(spec(FOREVER), settings=settings, notify=notes.append)
@@ -146,11 +146,6 @@ def test_the_same_spec_is_not_started_twice_and_a_change_is_shown(settings):
     assert 'env.COLOUR: (not set) -> "blue"' in str(error.value.cause)
     assert "very-secret-value" not in str(error.value)
     assert "kfjob relaunch job --spec FILE" in str(error.value.hint)
-    assert first.snapshot().launch == first.launch
-
-
-def test_a_running_job_of_another_folder_is_not_the_same(settings, tmp_path, monkeypatch):
-    first = submit(spec(FOREVER), settings=settings)
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     with pytest.raises(AlreadyExists) as error:
@@ -215,22 +210,7 @@ def test_coroutines_do_what_the_functions_do(settings):
     assert any("hello" in line for line in lines)
 
 
-def test_cancelled_wait_leaves_the_job_alone_and_returns_at_once(settings):
-    run = submit(spec(FOREVER), settings=settings)
-    wait_for_line(run, "ready")
-
-    async def main() -> None:
-        waiting = await aio.attach("job", settings=settings)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(waiting.wait(), 0.5)
-
-    asyncio.run(main())  # it returns, although the job never ends
-    assert run.snapshot().job.phase is JobPhase.RUNNING
-    with pytest.raises(WaitTimeout):
-        run.wait(timeout=0.1)
-
-
-def test_leaving_the_events_leaves_the_job_alone(settings):
+def test_leaving_the_events_or_a_wait_leaves_the_job_alone(settings):
     submitted = submit(spec(FOREVER), settings=settings)
 
     async def main() -> None:
@@ -238,9 +218,13 @@ def test_leaving_the_events_leaves_the_job_alone(settings):
         async for view, _ in run.follow():
             if view.phase is JobPhase.RUNNING:
                 break
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(run.wait(), 0.5)
 
-    asyncio.run(main())
+    asyncio.run(main())  # it returns, although the job never ends
     assert submitted.snapshot().job.phase is JobPhase.RUNNING
+    with pytest.raises(WaitTimeout):
+        submitted.wait(timeout=0.1)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=["functions", "coroutines"])
