@@ -58,15 +58,6 @@ def test_a_path_in_the_code_is_a_warning(kfjob: Machine, code: str):
     assert "(volumes.1.mount_path)" in text
 
 
-def test_submit_warns_and_starts_the_job(kfjob: Machine):
-    (kfjob.folder / "mine.py").write_text(f"print('{MOUNT}/x')")
-    warn(kfjob, "python3 mine.py")
-    result = kfjob.run("submit", "job.json")
-    assert result.returncode == 0
-    assert f"warning: `{MOUNT}/x` in `mine.py`" in result.stderr
-    kfjob("stop", "paths")
-
-
 def test_shell_scripts_are_read(kfjob: Machine):
     (kfjob.folder / "run.sh").write_text(f"set -e\n# {MOUNT}\nmkdir -p {MOUNT}/out\n")
     assert "run.sh:3 names it" in warn(kfjob, "bash run.sh")
