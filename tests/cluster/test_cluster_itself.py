@@ -29,10 +29,11 @@ def script(*arguments: str, code: int = 0, stdin: str | None = None, **env: str)
     return result
 
 
-def validate_on_server(manifest: str, namespace: str) -> list[str]:
-    """Return the lines of a strict server-side dry run, which refuses unknown fields."""
-    result = script("kubectl", "-n", namespace, "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=manifest)
-    return result.stdout.splitlines()
+def validate_on_server(manifest: str, namespace: str, *, code: int = 0) -> str:
+    """Return the output, or the errors, of a strict server-side dry run, which refuses unknown fields."""
+    words = ("kubectl", "-n", namespace, "create", "--dry-run=server", "--validate=strict", "-f", "-")
+    result = script(*words, code=code, stdin=manifest)
+    return result.stderr if code else result.stdout
 
 
 def test_status_is_healthy_and_lists_the_components():
@@ -89,7 +90,7 @@ def test_job_image_is_built_once():
 
 @pytest.mark.parametrize("path", sorted((MANIFESTS / "storage").glob("*.yaml")), ids=lambda path: path.stem)
 def test_storage_examples_are_valid(space: Space, path: Path):
-    assert len(validate_on_server(path.read_text(), space.name)) == len(list(yaml.safe_load_all(path.read_text())))
+    assert len(validate_on_server(path.read_text(), space.name).splitlines()) == len(list(yaml.safe_load_all(path.read_text())))
 
 
 NEWER = {  # goldens with fields that are newer than v1.7.0
@@ -115,15 +116,14 @@ def test_jobs_are_valid_for_older_operators(space: Space, operator: str):
     jobs = [job for path in goldens for job in older_jobs(path, operator, space)]
     assert len(jobs) == len(goldens)
     created = validate_on_server("---\n".join(jobs), space.name)
-    assert len([line for line in created if line.endswith("created (server dry run)")]) == len(jobs)
+    assert len([line for line in created.splitlines() if line.endswith("created (server dry run)")]) == len(jobs)
 
 
 @pytest.mark.parametrize(("golden", "field"), NEWER.items(), ids=NEWER)
 def test_oldest_operator_refuses_newer_fields(space: Space, golden: str, field: str):
     """This proves that the test above can fail, and that no job loses a field silently."""
     (job,) = older_jobs(ROOT / f"tests/golden/manifests/{golden}.yaml", "operator-1-7", space)
-    command = ("kubectl", "-n", space.name, "create", "--dry-run=server", "--validate=strict", "-f", "-")
-    assert f'unknown field "{field}"' in script(*command, code=1, stdin=job).stderr
+    assert f'unknown field "{field}"' in validate_on_server(job, space.name, code=1)
 
 
 def test_fields_of_the_newest_operator_are_refused_by_older_ones(space: Space):
@@ -132,8 +132,7 @@ def test_fields_of_the_newest_operator_are_refused_by_older_ones(space: Space):
         (job,) = older_jobs(ROOT / "tests/golden/manifests/smallest.yaml", operator, space)
         document = yaml.safe_load(job)
         document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["hostnameOverride"] = "a"
-        command = ("kubectl", "-n", space.name, "create", "--dry-run=server", "--validate=strict", "-f", "-")
-        refusal = script(*command, code=1, stdin=yaml.safe_dump(document)).stderr
+        refusal = validate_on_server(yaml.safe_dump(document), space.name, code=1)
         assert 'unknown field "spec.pytorchReplicaSpecs.Worker.template.spec.hostnameOverride"' in refusal
 
 

@@ -55,32 +55,22 @@ def run_on_small_disk(tmp_path: Path, program: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_success_on_a_full_disk_is_a_success(tmp_path: Path):
-    program = """
-ref = start("sys.exit(0)")
+@pytest.mark.parametrize(("code", "phase"), [(0, "SUCCEEDED"), (7, "FAILED")])
+def test_outcome_on_a_full_disk_is_kept(tmp_path: Path, code: int, phase: str):
+    program = f"""
+ref = start("sys.exit({code})")
 fill()
 go.touch()
-assert here.end(ref).job.phase is JobPhase.SUCCEEDED, here.get(ref)
-assert [pod.exit_code for pod in here.get(ref).pods] == [0]
+assert here.end(ref).job.phase is JobPhase.{phase}, here.get(ref)
+assert [pod.exit_code for pod in here.get(ref).pods] == [{code}]
 assert here.get(ref).spec
 (disk / "filler").unlink()
-here.until(lambda: folder.read_snapshot(here.launch(ref)).job.phase is JobPhase.SUCCEEDED)
+here.until(lambda: folder.read_snapshot(here.launch(ref)).job.phase is JobPhase.{phase})
 here.until(lambda: not (here.launch(ref) / folder.RUN / "outcome").read_bytes().strip())
 here.backend.stop(ref, timeout=30)
-assert folder.read_snapshot(here.archived(ref)).job.phase is JobPhase.SUCCEEDED
+assert folder.read_snapshot(here.archived(ref)).job.phase is JobPhase.{phase}
 """
     run_on_small_disk(tmp_path, PREPARE + program)
-
-
-def test_failure_on_a_full_disk_keeps_its_exit_code(tmp_path: Path):
-    program = """
-ref = start("sys.exit(7)")
-fill()
-go.touch()
-snapshot = here.end(ref)
-assert (snapshot.job.phase, snapshot.pods[0].exit_code) == (JobPhase.FAILED, 7)
-"""
-    run_on_small_disk(tmp_path, PREPARE + program + "(disk / 'filler').unlink()\nhere.backend.stop(ref, timeout=30)")
 
 
 def test_outcome_that_cannot_be_written_is_unknown(tmp_path: Path):

@@ -55,18 +55,17 @@ def find_chains(mark: str) -> list[str]:
     return [state for state in states if state not in "ZX"]
 
 
-@pytest.mark.parametrize("end", ["stop", "killed supervisor", "killed supervisor and reaper"])
-def test_chains_of_forks_end_with_the_job(here: Here, tmp_path: Path, end: str):
+@pytest.mark.parametrize("killed", [False, True])
+def test_chains_of_forks_end_with_the_job(here: Here, tmp_path: Path, *, killed: bool):
     mark = str(tmp_path)
     ref = here.submit(START_CHAINS + SLEEP, nodes=1, grace=0.5, env={"CHAIN": mark})
     here.until_says(ref, "asleep")
     here.until(lambda: find_chains(mark))
-    if end.startswith("killed"):
-        here.kill_supervisor(ref, with_reaper=end.endswith("reaper"))
-    if end != "killed supervisor":
-        here.backend.stop(ref, timeout=PATIENCE)
-        assert here.backend.list(namespace=NAMESPACE) == []
-    if end == "stop":  # else nothing knows a process without parent and environment
+    if killed:
+        here.kill_supervisor(ref, with_reaper=True)
+    here.backend.stop(ref, timeout=PATIENCE)
+    assert here.backend.list(namespace=NAMESPACE) == []
+    if not killed:  # else nothing knows a process without parent and environment
         assert not find_chains(mark)
     here.until(lambda: not find_chains(mark))  # a chain that nothing knows ends after its last generation
 
