@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kfjob.backends.base import JobRef
-from kfjob.base.errors import NotFound
 from kfjob.local.backend import LocalBackend
-from kfjob.plan import Context, JobPlan, resolve
-from kfjob.spec.job import JobSpec
+from kfjob.plan import JobPlan
 from tests.contract.side import Side
+from tests.local.conftest import NAMESPACE, Here
 
-NAMESPACE = "contract"
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -23,14 +19,11 @@ PROGRAMS = Path(__file__).parent / "programs"
 def side(folder: Path) -> Iterator[Side]:
     """A state folder of its own."""
     backend, again = LocalBackend(state=folder / "state"), LocalBackend(state=folder / "state")
-    launches = itertools.count(1)
+    here = Here(folder / "state", backend)
 
     def plan(name: str, command: list[str], **spec: Any) -> JobPlan:
-        job = JobSpec.model_validate({"name": name, "command": command, **spec})
-        launch = f"launch-{next(launches)}"
-        return resolve(job, Context(backend="local", launch=launch, namespace=NAMESPACE, start_folder=str(Path.cwd())))
+        return here.plan(name=name, command=command, **spec)
 
-    scripts = {program.name: str(program) for program in PROGRAMS.iterdir()}
     try:
         yield Side(
             backend=backend,
@@ -40,11 +33,9 @@ def side(folder: Path) -> Iterator[Side]:
             submit=backend.submit,
             submit_again=again.submit,
             apply=backend.apply,
-            scripts=scripts,
+            scripts={program.name: str(program) for program in PROGRAMS.iterdir()},
             find_pod="{}-worker-{}".format,
             patience=60,
         )
     finally:
-        for job in backend.list(namespace=NAMESPACE):
-            with suppress(NotFound):
-                backend.stop(JobRef(backend="local", namespace=NAMESPACE, name=job.name, uid=job.uid), timeout=30)
+        here.end_all()

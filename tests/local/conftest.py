@@ -90,16 +90,18 @@ class Here:
             for pid in (supervisor, reaper) if with_reaper else (supervisor,):
                 os.kill(pid, number)
 
+    def end_all(self) -> None:
+        for job in self.backend.list(namespace=NAMESPACE):
+            ref = JobRef(backend="local", namespace=NAMESPACE, name=job.name, uid=job.uid, launch=job.launch)
+            processes.kill([], f"{ref.uid}/")
+            self.backend.stop(ref, timeout=PATIENCE)
+
     def alive(self, ref: JobRef) -> list[int]:
         return processes.find_marked(f"{ref.uid}/")
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Here]:
-    backend = LocalBackend(state=tmp_path / "state", backoff_seconds=0.2)
-    place = Here(tmp_path / "state", backend)
+    place = Here(tmp_path / "state", LocalBackend(state=tmp_path / "state", backoff_seconds=0.2))
     yield place
-    for job in backend.list(namespace=NAMESPACE):
-        ref = JobRef(backend="local", namespace=NAMESPACE, name=job.name, uid=job.uid, launch=job.launch)
-        processes.kill([], f"{ref.uid}/")
-        backend.stop(ref, timeout=PATIENCE)
+    place.end_all()

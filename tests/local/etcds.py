@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import urllib3
 
 from kfjob.local.machine import free_port
 
@@ -25,21 +23,11 @@ class Etcd:
 
     port: int
 
-    def call(self, method: str, path: str, body: Any = None, form: str | None = None, login: str = "") -> int:
+    def call(self, method: str, path: str, body: Any = None, login: str = "") -> int:
         """The status that it answers."""
-        data = form.encode() if form is not None else json.dumps(body).encode() if body is not None else None
+        headers = urllib3.make_headers(basic_auth=login) if login else None
         url = f"http://127.0.0.1:{self.port}{path}"
-        kind = "application/x-www-form-urlencoded" if form is not None else "application/json"
-        headers = {"Content-Type": kind}
-        if login:
-            headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
-        request = urllib.request.Request(url, data=data, method=method, headers=headers)
-        try:
-            with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
-                return int(answer.status)
-        except urllib.error.HTTPError as err:
-            err.close()
-            return err.code
+        return urllib3.request(method, url, json=body, headers=headers, timeout=10, retries=False).status
 
 
 @contextmanager
@@ -76,7 +64,7 @@ def until_it_answers(etcd: Etcd, process: subprocess.Popen[bytes], log: Path) ->
         try:
             if etcd.call("GET", "/health") == 200:
                 return
-        except OSError:
+        except urllib3.exceptions.HTTPError:
             assert time.monotonic() < deadline, log.read_text(errors="replace")
         time.sleep(0.05)
 

@@ -44,7 +44,7 @@ def lock(etcd: Etcd) -> None:
 
 
 def unlocked(etcd: Etcd) -> bool:
-    return etcd.call("PUT", "/v2/keys/probe", form="value=1") < 300
+    return etcd.call("PUT", "/v2/keys/probe?value=1") < 300
 
 
 @pytest.mark.local
