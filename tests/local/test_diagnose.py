@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,8 @@ from kfjob.api.target import Target
 from kfjob.backends.base import JobRef
 from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE, Role
 from kfjob.joblog.events import JobPhase
+from kfjob.local.machine import free_port
+from tests.hostile_server import Answer, serve
 from tests.local import conftest
 from tests.local.conftest import NAMESPACE, PATIENCE, Here
 from tests.trainer import forked
@@ -210,29 +210,12 @@ def test_ranks_that_call_different_collectives(here: Here, tmp_path: Path):
 @contextmanager
 def hub(answer: tuple[int, str] | None) -> Iterator[str]:
     """The address of a stand-in for the hub that answers everything with this; of nobody where there is no answer."""
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            assert answer
-            self.send_response(answer[0])
-            self.send_header("X-Error-Code", answer[1])
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        do_HEAD = do_POST = do_GET  # noqa: N815 - as http.server asks for them
-
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        address = f"http://127.0.0.1:{server.server_port}"
-        if answer is None:
-            server.server_close()
-            yield address
-            return
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield address
-        server.shutdown()
+    if answer is None:
+        yield f"http://127.0.0.1:{free_port()}"
+        return
+    status, code = answer
+    with serve(lambda *_: Answer(status=status, headers=(("X-Error-Code", code), ("Content-Length", "0")))) as server:
+        yield server.url
 
 
 @pytest.mark.local
