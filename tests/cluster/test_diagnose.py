@@ -15,7 +15,6 @@ from kfjob.api.run import Run
 from kfjob.api.settings import Settings
 from kfjob.joblog.diagnose.diagnosis import Diagnosis, Issue
 from kfjob.joblog.diagnose.rule import UNKNOWN_VALUE
-from kfjob.joblog.events import JobPhase
 from tests.cluster import facts
 from tests.cluster.broken_jobs import BOUNDED, OPEN, bound, stub_registry, submitted, surroundings
 from tests.cluster.facts import PATIENCE, Space
@@ -86,14 +85,6 @@ SLOW_RULE_LAST = sorted(OPEN, key=lambda rule: rule == "operator-missing")  # it
 def test_reason_of_a_pending_pod(rule: str, jobs: dict[str, str], space: Space, run_of: Callable[[str, Space], Run]):
     issue = wait_for_issue(run_of(jobs[rule], space), rule)
     assert issue.pod == (f"{jobs[rule]}-worker-0" if OPEN[rule].of_pod else "")
-
-
-def test_crash_loop_of_a_running_job(jobs: dict[str, str], space: Space, run_of: Callable[[str, Space], Run]):
-    run = run_of(jobs["module-not-found"], space)
-    diagnosis = until(run, lambda diagnosis: "crash-loop" in {issue.rule for issue in diagnosis.consequences})
-    assert run.snapshot().job.phase in {JobPhase.RUNNING, JobPhase.RESTARTING}
-    assert diagnosis.first_cause
-    assert diagnosis.first_cause.title == "module `flash_attn` is not installed"
 
 
 def test_restarted_container_was_killed_for_memory(jobs: dict[str, str], space: Space, run_of: Callable[[str, Space], Run]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kfjob.local.machine import free_port
 from tests.cluster.facts import Space, script, until
 from tests.cluster.guarded import (
     Guard,
@@ -41,8 +41,7 @@ def scrape(port: int) -> str:
 def test_deleted_pod_is_relaunched_from_the_newest_checkpoint_notified_and_counted(
     space: Space, name: str, start_guard: Start, tmp_path: Path
 ):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     labels = f'job="{name}",namespace="{space.name}"'
     with Receiver() as receiver:
         address = f"json://me:swordfish@127.0.0.1:{receiver.port}"

@@ -29,6 +29,18 @@ PATIENCE = 60.0
 TORCHRUN = ("torchrun", "--start-method=fork", "--run-path")
 """An agent that forks its ranks, so that torch is imported once; for tests that are not about the start of a rank."""
 NAMESPACE = "default"
+SUBMIT = """
+import json, sys
+from pathlib import Path
+from kfjob.local.backend import LocalBackend
+from kfjob.plan import Context, resolve
+from kfjob.spec.job import JobSpec
+
+context = Context(backend="local", launch="l1", start_folder=str(Path.cwd()))
+plan = resolve(JobSpec.model_validate(json.loads(sys.argv[2])), context)
+print(LocalBackend(state=Path(sys.argv[1])).submit(plan).uid, flush=True)
+"""
+"""A program that submits a job; its arguments are the state folder and the spec."""
 
 
 @dataclass

@@ -17,7 +17,7 @@ from kfjob.backends import folder
 from kfjob.base.errors import BackendError
 from kfjob.local import child, processes
 from kfjob.local.launch_spec import STOP
-from tests.local.conftest import NAMESPACE, PATIENCE, Here
+from tests.local.conftest import NAMESPACE, PATIENCE, SUBMIT, Here
 
 pytestmark = pytest.mark.local
 
@@ -138,12 +138,9 @@ def test_stop_names_the_processes_that_remain(here: Here):
     assert here.backend.list(namespace=NAMESPACE) == []
 
 
-SUBMITTER = """
-import json, os, sys
-from pathlib import Path
+SUBMITTER = f"""
+import sys
 from kfjob.local import backend
-from kfjob.plan import Context, resolve
-from kfjob.spec.job import JobSpec
 
 def wait(*_):
     print("staged", flush=True)
@@ -151,9 +148,7 @@ def wait(*_):
     raise OSError("no more input")
 
 backend.write_launch_folder = wait
-context = Context(backend="local", launch="l1", start_folder=str(Path.cwd()))
-plan = resolve(JobSpec.model_validate(json.loads(sys.argv[2])), context)
-backend.LocalBackend(state=Path(sys.argv[1])).submit(plan)
+{SUBMIT}
 """
 
 

@@ -18,7 +18,7 @@ from kfjob.backends.base import JobRef
 from kfjob.base.errors import AlreadyExists, BackendError, NotFound, Refused, WaitTimeout
 from kfjob.joblog.events import JobPhase, PodPhase
 from kfjob.local.backend import LocalBackend
-from tests.local.conftest import NAMESPACE, PATIENCE, Here
+from tests.local.conftest import NAMESPACE, PATIENCE, SUBMIT, Here
 
 pytestmark = pytest.mark.local
 
@@ -62,19 +62,11 @@ def end(*_):
 signal.signal(signal.SIGTERM, end)
 """
 
-SUBMITTER = """
-import fcntl, json, sys, termios, time
-from pathlib import Path
-from kfjob.local.backend import LocalBackend
-from kfjob.plan import Context, resolve
-from kfjob.spec.job import JobSpec
-
+SUBMITTER = f"""
+import fcntl, sys, termios, time
 if sys.stdin.isatty():
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-state, spec = sys.argv[1:]
-context = Context(backend="local", launch="l1", start_folder=str(Path.cwd()))
-plan = resolve(JobSpec.model_validate(json.loads(spec)), context)
-print(LocalBackend(state=Path(state)).submit(plan).uid, flush=True)
+{SUBMIT}
 time.sleep(600)
 """
 
