@@ -76,14 +76,6 @@ def test_job_is_deleted_if_its_etcd_cannot_be_created(space: Space, backend: Kub
     assert exists(space, "services", f"{name}-etcd")
 
 
-def test_refusal_of_the_api_servers_schema(space: Space, backend: KubernetesBackend, name: str):
-    objects = find_kind("").compile(space.plan(name, EXITS_ON_SIGTERM))
-    objects[0]["metadata"]["labels"]["team"] = "not a label!"
-    with pytest.raises(Refused) as caught:
-        backend.submit(objects)
-    assert "not a label!" in (caught.value.cause or "")
-
-
 def test_namespace_does_not_exist(space: Space, backend: KubernetesBackend, name: str):
     with pytest.raises(NotFound, match="there is no namespace `not-there`"):
         submit(backend, replace(space.plan(name, EXITS_ON_SIGTERM), namespace="not-there"))
