@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -107,6 +108,22 @@ def test_operator_is_not_installed(space: Space, name: str):
     ):
         with pytest.raises(Refused, match="the training operator is not installed"):
             call()
+
+
+def test_apply_adds_workers_and_refuses_other_changes(space: Space, backend: KubernetesBackend, name: str):
+    elastic: dict[str, Any] = {"elastic": {"min": 1, "max": 2}}
+    ref = submit(backend, space.plan(name, EXITS_ON_SIGTERM, launch="first", **elastic))
+    assert apply(backend, space.plan(name, EXITS_ON_SIGTERM, launch="first", nodes=2, **elastic)) == ref
+    until(lambda: len(backend.get(name, namespace=space.name).pods) == 2)
+    with pytest.raises(Refused) as caught:
+        apply(backend, space.plan(name, EXITS_ON_SIGTERM, launch="first", nodes=2, env={"COLOUR": "blue"}, **elastic))
+    assert "containers[pytorch].env[COLOUR]" in (caught.value.cause or "")
+    assert f"kfjob stop {name}" in str(caught.value)
+    snapshot = backend.get(name, namespace=space.name)
+    assert (snapshot.uid, snapshot.launch) == (ref.uid, "first")
+    backend.stop(ref, timeout=PATIENCE)
+    with pytest.raises(NotFound):
+        apply(backend, space.plan(name, EXITS_ON_SIGTERM))
 
 
 def test_foreign_job_is_listed_but_not_changed(space: Space, backend: KubernetesBackend, name: str):
