@@ -1,6 +1,7 @@
-"""Layouts of progress lines, each with the values that a reader must find in its last line.
+"""Layouts of progress lines, each with the values that a reader must find in its last line, and lines of other work.
 
-The lines are our own. `{s}` is the step, `{l}` the loss, `{e}` the epoch from 1, `{i}` the number of the line from 0.
+The lines are our own, and each takes a path of the reader that no other takes. `{s}` is the step, `{l}` the loss, `{e}` the
+epoch from 1, `{i}` the number of the line from 0.
 """
 
 from __future__ import annotations
@@ -25,121 +26,174 @@ def redraw(layout: str) -> list[str]:
 
 Values = Mapping[str, float | None]
 AT_50: dict[str, float | None] = {"step": 50, "loss": 1.98}
-GROUPED = (
-    "[ep 0 it {s}] nll {l} tok/s 3267", "ep 0 it {s} nll {l} tok/s 3267", "[it {s}] nll {l} tok/s 3267",
-    "[ep 0] it {s} nll {l}", "[ep 0, it {s}] nll {l}", "(ep 0 it {s}) nll {l}", "[ep=0 it={s}] nll={l}",
-    "[ep 0 it {s}] nll: {l}",
-    "step {s} nll {l} tok/s 3267", "upd {s} | xent {l}", "[ep 0 it {s}] loss {l} tok/s 3267", "[it {s}] loss: {l}",
-    "[ep 0 step {s}] nll {l} tok/s 3267", "[ep 0 iter {s}] loss {l} tok/s 3267",
-    "[it {s}] [nll {l}] [tok/s 3267]", "[it {s}][nll {l}]", "(it {s}) (nll {l}) (lr 1e-3)", "[upd {s}] xent={l} tok/s=3267",
-    "[ep 0 | it {s}] nll {l} | tok/s 3267", "[it:{s}] loss:{l} tok/s:3267", "[it #{s}] nll {l}",
-    "[ep 0; it {s}] nll {l}; tok/s 3267",
-    "(ep: 0, it: {s}) nll: {l}, tok/s: 3267", "it {s} (nll {l} tok/s 3267)", "[global_step {s}] nll {l}", "(upd {s}) NLL {l}",
-    "[batch {s} nll {l}] tok/s 3267", "[it {s}/9000] nll {l} tok/s 3267", "[ep 0/4 it {s}/9000] nll {l} tok/s 3267",
-    "[it {s} lr 1e-3] nll {l}", "[ep 0] [it {s}] loss {l} s/it 0.31", "[it {s}] loss {l} gnorm 1.25 tok/s 3267",
-    "[it {s}] loss {l} mem 12.3 tok/s 3267", "[it {s}] loss {l} acc 0.31 tok/s 3267 mfu 0.41", "step {s} tok/s 3267 loss {l}",
-    "step {s}/9000 tok/s 3267 nll {l}", "[train it {s}] nll {l} img/s 3267", "it {s} nll {l} tok/sec 3267 ms/it 340",
-)  # fmt: skip
-"""Pairs in brackets or parentheses, with more pairs after them; a rate may be the name of the number after it."""
+OF_1000 = AT_50 | {"total": 1000}
+LR = AT_50 | {"lr": 0.01}
+_OF_EPOCH: Values = {"epoch": 5, "loss": 1.98, "step": 8}
+_COLUMNS = "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size"
+_STATES = [f"Steps:   5%|▌  | {n}/9000 [00:01<00:09,  4.50it/s, loss={9 - n / 1000}]" for n in range(1000)]
 
 
-def expect_group(layout: str) -> Values:
-    """Return the values of the last line of a layout."""
-    return AT_50 | ({"speed": 3267.0} if "3267" in layout else {})
+def list_steps(layout: str, last_loss: float) -> list[str]:
+    """Return five lines of a layout with a falling loss."""
+    return [layout.format(s=step, l=round(last_loss + (100 - step) / 50, 2)) for step in range(20, 101, 20)]
 
 
 FORMATS: dict[str, tuple[list[str], Values]] = {
-    **{layout: (repeat(layout), expect_group(layout)) for layout in GROUPED},
     # pairs
     "colons": (repeat("step: {s}, loss: {l}, lr: 0.001"), AT_50 | {"lr": 0.001}),
-    "equal signs": (repeat("step={s} loss={l} lr=0.001"), AT_50 | {"lr": 0.001}),
-    "spaces": (repeat("step {s} loss {l} lr 0.001"), AT_50 | {"lr": 0.001}),
-    "pipes": (repeat("| step {s} | loss {l} | lr 1e-3 |"), AT_50 | {"lr": 0.001}),
-    "tabs": (repeat("step\t{s}\tloss\t{l}"), AT_50),
-    "average in parentheses": (repeat("step: {s}  loss: {l} (2.4411)  time: 0.31 (0.30)"), AT_50),
     "thousands": (repeat("step 1,0{s} | loss {l}"), {"step": 1050, "loss": 1.98}),
     "suffixes": (repeat("step {s} | loss {l} | 12.5K tok/s | 3.1M tokens"), AT_50 | {"speed": 12500.0}),
-    "index first": (repeat("{s} | loss {l} | lr 0.001"), AT_50),
-    "loss first": (repeat("loss: {l:>7f}  [{s:>5d}/60000]"), AT_50 | {"total": 60000}),
-    "name after the value": (repeat("Iter {s} ({l} loss, 1.2 it/s)"), AT_50),
-    "loss at a step": (repeat("Training loss at step {s}: {l}"), AT_50),
-    "cost after an iteration": (repeat("Cost after iteration {s}: {l}"), AT_50),
     "tensor": (repeat("{{'step': {s}, 'loss': tensor({l}, device='cuda:0')}}"), AT_50),
-    "bullets": (repeat("🚀 Epoch 2 • Step {s} • Loss {l}"), AT_50 | {"epoch": 2}),
     "of": (repeat("Step {s} of 400: loss is {l}"), AT_50 | {"total": 400}),
-    "parts of a loss": (repeat("epoch 1 step {s} loss_a: 0.5 loss_b: 0.7 total_loss: {l}"), AT_50),
-    "only part losses": (repeat("iter {s} D_loss: {l} G_loss: 0.8"), AT_50),
-    "reward instead of a loss": (repeat("global_step={s}, episodic_return=1{i}.5"), {"step": 50, "loss": None}),
-    "speed instead of a loss": (repeat("iteration {s}: 812.4 samples/s"), {"step": 50, "loss": None, "speed": 812.4}),
-    "epochs alone": (repeat("[GPU0] Epoch {e} | Batchsize: 32 | Steps: 64"), {"epoch": 5, "step": None, "loss": None}),
     "two epochs of a rank": (repeat("GPU:0 | Epoch: {e} | Batchsize: 32 | Steps: 32")[:2], {"epoch": 2, "step": None}),
-    "training and validation": (repeat("Epoch {e}: train_loss={l} val_loss=3.3"), {"epoch": 5, "loss": 1.98}),
+    "brackets and a speed": (repeat("[upd {s}] xent={l} tok/s=3267"), AT_50 | {"speed": 3267}),
+    "speed and a time": (repeat("it {s} nll {l} tok/sec 3267 ms/it 340"), AT_50 | {"speed": 3267}),
     # counters
     "fraction": (repeat("Iter [{s}/400] Loss: {l}"), AT_50 | {"total": 400}),
     "epoch and fraction": (repeat("Epoch: [3][ {s}/400]\tLoss {l} (2.5)"), AT_50 | {"epoch": 3, "total": 400}),
-    "two fractions": (repeat("[1/9][{s}/400] loss: {l}"), AT_50 | {"epoch": 1}),
-    "two counters": (repeat("[1][{s}/400] loss: {l}"), AT_50 | {"epoch": 1, "total": 400}),
-    "tuple": (repeat("[2,    {s}] loss: {l}"), AT_50 | {"epoch": 2}),
-    "samples and percent": (repeat("Train Epoch: 1 [{s}/60000 ({i}%)]\tLoss: {l}"), AT_50 | {"epoch": 1, "total": 60000}),
-    "number and slash": (repeat("Train: 4 [  {s}/1251 (  3%)]  Loss: {l} (2.2)  LR: 1.0e-03"), AT_50 | {"epoch": 4}),
-    "range": (repeat("Epoch[2] Batch [0-{s}]  Speed: 99.5 samples/sec  loss={l}"), AT_50 | {"epoch": 2}),
     "epoch over step": (repeat("Batch 2/{s} loss {l} lr 0.001"), AT_50 | {"epoch": 2}),
-    "boosting round": (repeat("[{i}]\ttrain-rmse:{l}\teval-rmse:3.1"), {"step": 4, "loss": 1.98}),
     # dictionaries
     "json": (repeat('{{"step": {s}, "train": {{"loss": {l}}}, "val": {{"loss": 3.3}}}}'), AT_50),
-    "json of strings": (repeat('{{"num_updates": "{s}", "loss": "{l}", "lr": "0.001"}}'), AT_50 | {"lr": 0.001}),
-    "json with a total": (repeat('{{"step": "{s}/240", "loss": {l}}}'), AT_50 | {"total": 240}),
-    "message in json": (repeat('{{"level": "info", "pid": 7, "message": "step {s}/400 loss={l}"}}'), AT_50 | {"total": 400}),
-    "json over lines": (repeat('{{\n  "epoch": {e},\n  "train_loss": {l},\n  "val_loss": 3.3\n}}'), {"epoch": 5, "loss": 1.98}),
     "logfmt": (repeat('level=info msg="train step" step={s} total=400 loss={l}'), AT_50 | {"total": 400}),
     # bars
-    "bar with a postfix": (redraw("Training:   5%|▌  | {s}/400 [00:01<00:09,  4.50it/s, loss={l}]"), AT_50 | {"total": 400}),
-    "bar with values in its name": (redraw("Epoch 2/3 - loss: {l}:   5%|▌  | {s}/400 [00:01<00:09,  4.50it/s]"), AT_50),
     "bar with another unit": (
         redraw("Steps:   5%|▌  | {s}/400 [00:01<00:09,  2.00s/step, gpt_loss={l}]"),
         AT_50 | {"speed": 0.5},
     ),
-    "bar without a total": (redraw("Epoch #1: {s}it [00:05, 1800.20it/s, loss={l}]"), AT_50 | {"epoch": 1}),
-    "rich bar": (redraw("Working ━━━━━━╸━━━━━  10% 0:00:20 loss={l} step={s}/400"), AT_50 | {"total": 400}),
-    "keras": (repeat("Epoch {e}/5\n100/100 - 3s - loss: {l} - val_loss: 3.3"), {"epoch": 5, "step": 100, "loss": 1.98}),
-    "table row and bar": (
-        [
-            "      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size",
-            *repeat("        {i}/99      3.5G    {l}    0.0123        45        640: 100%|███| 8/8 [00:03<00:00,  2.50it/s]"),
-        ],
-        {"epoch": 4, "loss": 1.98, "step": 8},
-    ),
     # blocks
     "block": (repeat("[step={s}/400,epoch=1]\n    train/loss={l}\n    optim/lr=0.001"), AT_50 | {"lr": 0.001, "total": 400}),
-    "loss below a step": (repeat("STEP: {s}\nloss: {l}\ntest loss: 3.3"), AT_50),
-    "epoch above": (repeat("Epoch {e}/9\n-----\ntrain Loss: {l} Acc: 0.5\nval Loss: 3.3 Acc: 0.5"), {"epoch": 5, "loss": 1.98}),
-    "table of a step": (repeat("-----\n| loss      | {l}  |\n| step      | {s}   |\n-----"), AT_50),
     # tables
-    "columns": (
-        ["epoch     train_loss  valid_loss  time", *repeat("{e}         {l}      3.300000    00:10")],
-        {"epoch": 5, "loss": 1.98},
-    ),
     "short column names": (["E    #       LOSS NER  SCORE", *repeat("  0     {s}         {l}    0.35")], AT_50 | {"epoch": 0}),
-    "csv": (["epoch,step,train_loss,val_loss", *repeat("1,{s},{l},3.3")], AT_50 | {"epoch": 1}),
-    "markdown": (["| Step | Training Loss | Speed |", "|---|---|---|", *repeat("| {s} | {l} | 3.1 |")], AT_50),
+    # sums of losses
+    "combined loss of a dictionary": (repeat("step {s}\n{{'box_loss': 0.1,\n 'combined_loss': {l},\n 'lr': 0.01}}"), LR),
+    "total in a dictionary over lines": (
+        repeat('{{\n  "step": {s},\n  "loss": {{\n    "cls": 0.11,\n    "box": 0.5,\n    "total": {l}\n  }}\n}}'),
+        AT_50,
+    ),
+    "total of a block": (repeat("Iteration {s}\n  recon loss: 0.31\n  kl loss: 0.11\n  total: {l}"), AT_50),
+    "all losses": (repeat("step {s} kl=0.11 recon=0.9 all={l}"), AT_50),
+    "full loss": (repeat("step {s} - d_loss 0.1 - perceptual_loss 0.4 - full_loss {l}"), AT_50),
+    "overall": (repeat("[step {s}] ce: 0.11 aux: 0.4 overall: {l}"), AT_50),
+    "total time": (repeat("step {s} ce_loss {l} time 0.4 total 12.{i}"), AT_50),
+    "adversary": (repeat("step {s} disc_loss_total 0.7 gen_loss_total {l}"), AT_50),
+    # columns
+    "columns with single spaces and bar": (
+        [" ".join(_COLUMNS.split()), *repeat("{e}/9 3.5G {l} 0.0123 1.2 45 640: 100%|███| 8/8 [00:03<00:00, 2.50it/s]")],
+        _OF_EPOCH,
+    ),
+    "columns and line": (
+        [_COLUMNS, *repeat("\x1b[K      {e}/9   3.5G   {l}   0.0123   1.2   45   640: 100% ━━━━━━━━ 8/8 2.5it/s 1.8s")],
+        _OF_EPOCH,
+    ),
+    "columns without a known name": (
+        [
+            "   Epoch   gpu_mem   box   obj   cls   labels",
+            *repeat("   {e}/9   3.5G  {l}  0.01  0.02  45: 100%|█| 8/8 [00:03<00:00, 2.5it/s]"),
+        ],
+        {"epoch": 5, "loss": None, "step": 8},
+    ),
+    "two rows": (
+        [_COLUMNS, *repeat("      {e}/9    3.5G    {l}   0.0123   1.2   45    640: 100%|███| 8/8 [00:03<00:00, 2.50it/s]")[:2]],
+        {"epoch": 2, "loss": 2.55, "step": 8},
+    ),
+    "values in json": (repeat('{{"t": 1700000000, "step": {s}, "values": {{"mse": {l}, "gn": 0.3}}}}'), AT_50),
+    "fractions in parentheses": (repeat("({e}/30) ({s}/1000) loss={l}"), OF_1000 | {"epoch": 5}),
+    # validation
+    "validation between steps without a loss": (
+        repeat(
+            "step:{i}0/1000 val_loss:{l} train_time:1{i}0ms step_avg:10.0ms\nstep:{s}/1000 train_time:1{i}9ms step_avg:10.0ms"
+        ),
+        {"step": 50, "loss": None, "evaluation_loss": 1.98, "total": 1000},
+    ),
+    "validation of an epoch": (
+        repeat("Epoch {e}: val_loss={l} val_acc=0.3"),
+        {"epoch": 5, "loss": None, "evaluation_loss": 1.98},
+    ),
+    # a bar that is redrawn often
+    "first loss of a long line": (
+        ["\r".join(["Steps:   0%|   | 0/9000 [00:00<?, ?it/s]", *_STATES])],
+        {"step": 999, "first_loss": 9.0, "loss": 8.001},
+    ),
+    # other shapes
+    "constant loss of a block": (repeat("step {s}\n  kl_loss: 0.0\n  ce_loss: {l}"), AT_50),
+    "comment as header": (["# step   rmse   lr", *repeat("  {s}   {l}   0.01")], LR),
+    "step within an epoch": (repeat("epoch: 2/50, step_in_epoch: {s}, loss: {l}"), AT_50 | {"epoch": 2}),
+    "unit before a colon": (repeat("Up. {s} : Cost {l} : 812.5 words/s : norm 1.2"), AT_50 | {"speed": 812.5}),
+    "step in thousands": (repeat("| Epoch: 2/91 ({s}/409) | Loss: {l} | 1.8 steps/s | Step: 12k |"), AT_50 | {"epoch": 2}),
+    "a range in a bar": (
+        redraw("5%|▌  | {s}/1000 [00:01<00:09, 4.50it/s, init loss: 9.12, avg. loss [{e}1-{e}9]: {l}]"),
+        OF_1000 | {"speed": 4.5},
+    ),
+    "two numbers before the loss": (repeat("1 {s} loss - {l}"), AT_50),
+    "total in a prefix": (repeat("[train: 1, {s} / 1000] FPS: 81.2 (79.1)  ,  Loss/total: {l}"), AT_50 | {"speed": 81.2}),
+    "lr before the loss of a block": (
+        repeat("Epoch: [1][{s}/4687] lr: 0.01\nbatch_time: 0.412 (0.432)\tdata_time: 0.01 (0.02)\ntotal_loss: {l} (2.4)"),
+        LR | {"epoch": 1},
+    ),
+    "weak counter of a block": (repeat("batch i:{s}, episode_len:1{i}\nkl:0.02,loss:{l},entropy:3.12"), AT_50),
+    "loss of two counts": (repeat("loss in epoch 1 iteration {s}: {l}"), AT_50 | {"epoch": 1}),
+    # lines without a loss
+    "accuracy of rounds": (repeat("Round {s}: acc=0.3{e}"), {"step": 50, "loss": None}),
+    "percent of rounds": (repeat("Round {s}, test accuracy: 3{e}.5%"), {"step": 50, "loss": None}),
+    "training perplexity of a batch": (repeat("Batch {s}, train_perplexity=81{e}.2"), {"step": 50, "loss": None}),
+    "score at a step": (repeat("Score at iteration {s} is {l}"), {"step": 50, "loss": None}),
+    "time of an epoch": (repeat("Time for epoch {e} is 12.3 sec"), {"epoch": 5, "loss": None}),
+    "step of a network": (repeat("G_step [{s}/900], D_step [{s}/900], d_real: {l}"), AT_50 | {"total": 900}),
+    # speeds
+    "speed in wps": (repeat("step {s} loss {l} 812.5 wps"), AT_50 | {"speed": 812.5}),
+    "speed in (env steps/s)": (repeat("step {s} | loss {l} | (812.5 env steps/s)"), AT_50 | {"speed": 812.5}),
+    "speed from step_time_ms=500": (repeat("step {s} loss {l} step_time_ms=500"), AT_50 | {"speed": 2}),
+    "speed from 0.5 s/it": (repeat("step {s} loss {l} 0.5 s/it"), AT_50 | {"speed": 2}),
+    "speed from batch time: 0.5 (0.4)": (repeat("step {s} loss {l} batch time: 0.5 (0.4)"), AT_50 | {"speed": 2}),
+    "speed in fps": (repeat("step {s} loss {l} 812.5 fps"), AT_50 | {"speed": 812.5}),
+    "speed in pairs/second": (repeat("step {s} loss {l} 812.5 pairs/second"), AT_50 | {"speed": 812.5}),
+    "wps is a speed": (repeat("step {s} loss {l} wps: 812.5"), AT_50 | {"speed": 812.5}),
+    "speed from sec_per_step=0.5": (repeat("step {s} loss {l} sec_per_step=0.5"), AT_50 | {"speed": 2}),
+    # names
+    "a script L": (repeat("epoch 0 batch {s}/200  ℒ={l}"), AT_50 | {"epoch": 0}),
+    "quoted cells": (['"epoch","step","train_loss"', *repeat('"0","{s}","{l}"')], AT_50 | {"epoch": 0}),
+    # stages
+    "a line after each epoch": (
+        [
+            line
+            for epoch, loss in ((1, 2.5), (2, 1.5), (3, 0.5))
+            for line in (*list_steps("[{s}/100] loss: {l}", loss), f"Epoch {epoch} finished in 32.2s")
+        ],
+        {"step": 100, "total": 100, "loss": 0.5},
+    ),
+    "a second stage in other words": (
+        [*list_steps("Pretrain iteration {s}: loss {l}", 2.5), *list_steps("finetune step {s}/100 | loss = {l}", 0.5)],
+        {"step": 100, "loss": 0.5},
+    ),
+    "three losses of a step in three lines": (
+        [
+            f"[Train]({step}/6000) average {name}: {loss + 100 / step:.2f}"
+            for step in range(1000, 6001, 1000)
+            for name, loss in (("pos_loss", 0.3), ("neg_loss", 0.5), ("loss", 0.4))
+        ],
+        {"step": 6000, "loss": 0.42},
+    ),
 }
 
 NO_PROGRESS: dict[str, list[str]] = {
-    "data preparation": [f"Map:  {i}0%|█   | {i}000/9000 [00:0{i}<00:09, 900.1 examples/s]" for i in range(1, 9)],
     "nameless bar": [f" {i}0%|█   | {i}000/9000 [00:0{i}<00:09, 900.1it/s]" for i in range(1, 9)],
-    "shards": [f"Loading checkpoint shards:  {i}0%|█  | {i}/9 [00:0{i}<00:09, 1.1s/it]" for i in range(1, 9)],
     "evaluation bar": [f"Epoch 3 [Val]:  {i}0%|█  | {i}/9 [00:0{i}<00:09, 1.1it/s, loss=1.{i}]" for i in range(1, 9)],
-    "evaluation": [f"eval step {i}: loss 1.{i}" for i in range(1, 9)],
-    "sizes": ["Steps: 22, loss scale: 65536", "Steps: 22, loss scale: 32768", "Steps: 22, loss scale: 16384"],
-    "checkpoints": [f"step {i}00: saved checkpoint in 1{i}.3 s" for i in range(1, 9)],
-    "waiting": [f"Waiting for the store to be ready ({i}/30), attempt {i}" for i in range(1, 9)],
-    "packet loss": [f"step {i}: 100 packets, loss 0.{i}%, rtt 0.2 ms" for i in range(1, 9)],
-    "web server": [f'10.0.0.{i}:80 - "GET /log?step={i}&loss=1.{i} HTTP/1.1" 200' for i in range(1, 9)],
-    "addresses": [f"10.0.0.{i} iter 1.2.{i} loss 1.2.{i}" for i in range(1, 9)],
     "dates": [f"step 2026-02-0{i} loss 2026-02-0{i}" for i in range(1, 9)],
     "too large": [f"step {i} loss 1e99{i}" for i in range(1, 9)],
     "configuration": ["train:", "  step: 100", "  loss: 0.5", "  lr: 0.001", "eval:", "  step: 50", "  lr: 0.1"],
-    "downloads": [f"Downloading model.bin: {i}0%|█ | {i}.1G/9.9G [00:0{i}<00:09, 42.0MB/s]" for i in range(1, 9)],
-    "serving": [f"Avg prompt throughput: 12{i}.5 tokens/s, Running: {i} reqs, GPU KV cache: 1{i}.2%" for i in range(1, 9)],
-    "search": [f"Trial {i} finished with value: 0.{i} and parameters: {{'lr': 0.0{i}}}" for i in range(1, 9)],
+    "times of a benchmark": repeat("iteration {s}: step time 0.{s} ms, total 12.{i}"),
+    "evaluation of a batch": repeat("val batch {s}/100 val_loss {l} 812 samples/s"),
+    "percent of a download": repeat("Downloading: {s}% loss={l} MB"),
+    "floating point": repeat("step {s} TFLOPs/s: 31.{i}"),
+    "settings": ["step: 10", "lr: 0.1", "step: 20", "lr: 0.2", "step: 30", "lr: 0.3", "total: 4.5"],
+    "steps of loading": repeat("Loading step {s} 812 samples/s"),
+    "calibration": repeat("calibration step {s}/100: mse {l}"),
+    "disks": repeat("({i}/24) disk loss probability {l}"),
+    "totals": repeat("step {s}: total 12.{i} GB, overall 0.9{i}"),
+    "seasons": repeat("S01 E{s} L1"),
+    "ranks with a loss of packets": repeat("({i}/24) packet loss={l}"),
+    "columns of a list": ["Epoch   name   size   state", *repeat("{e}   worker   {l}   ready")],
+    "error of a solver": repeat("rk4 step {s} t=0.{s} Error: {l}e-05"),
+    "gradient norm of a solver": repeat("Newton iteration {s}: gradient norm = {l}"),
+    "results of rounds": repeat("Round {e}: score {s}-{e}"),
 }

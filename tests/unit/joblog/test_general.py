@@ -22,10 +22,8 @@ from kfjob.joblog.progress.general.templates import MAX_SAMPLES, MAX_TEMPLATES
 from kfjob.joblog.progress.training import Training
 from kfjob.joblog.view.job_view import JobView
 from kfjob.joblog.view.reduction import reduce_all
-from tests.unit.joblog.general_families import FAMILIES, OTHER_WORK
 from tests.unit.joblog.general_formats import FORMATS, LOSSES, NO_PROGRESS, STEPS, Values
-from tests.unit.joblog.general_programs import PROGRAMS
-from tests.unit.joblog.general_sources import OTHER_SOURCES, SOURCES
+from tests.unit.joblog.general_programs import OTHER_PROGRAMS, PROGRAMS
 
 PREFIXES = {
     "none": "",
@@ -60,8 +58,8 @@ def differences(training: Training, expected: Values) -> dict[str, object]:
     return {name: values[name] for name, value in expected.items() if values[name] != (value and pytest.approx(value))}
 
 
-ALL_FORMATS = FORMATS | FAMILIES | PROGRAMS | SOURCES
-ALL_OTHERS = NO_PROGRESS | OTHER_WORK | OTHER_SOURCES
+ALL_FORMATS = FORMATS | PROGRAMS
+ALL_OTHERS = NO_PROGRESS | OTHER_PROGRAMS
 
 
 @pytest.mark.parametrize("name", ALL_FORMATS)

@@ -12,7 +12,6 @@ from kfjob.joblog.progress.figures.line_shape import find_shape
 from kfjob.joblog.progress.figures.tokens import hide_numbers
 from tests.unit.joblog.general_formats import FORMATS
 from tests.unit.joblog.general_programs import PROGRAMS
-from tests.unit.joblog.general_sources import SOURCES
 
 SPECIAL = (
     "epoch7 step12: loss 2.25", "iter 3: rec@5 0.25 loss 2.5", "rank3: step 20 loss 1.5", "step 0x1f loss 2.5",
@@ -32,7 +31,7 @@ LONG = (
 
 def collect_lines() -> list[str]:
     """Return the lines above, and those of all formats that the tests know."""
-    formats = (lines for group in (FORMATS, PROGRAMS, SOURCES) for lines, _ in group.values())
+    formats = (lines for group in (FORMATS, PROGRAMS) for lines, _ in group.values())
     return sorted(line for line in {*SPECIAL, *LONG, *chain.from_iterable(formats)} if "\r" not in line)
 
 
