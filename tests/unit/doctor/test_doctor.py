@@ -37,13 +37,7 @@ def test_only_named_checks_run(capsys):
     assert run(["doctor", "settings", "archive", "-o", "json"]) == 0
     findings = json.loads(capsys.readouterr().out)
     assert [(finding["name"], finding["verdict"]) for finding in findings] == [("settings", "ok"), ("archive", "ok")]
-
-
-def test_unknown_check_is_an_error_that_lists_the_checks(capsys):
-    assert run(["doctor", "nodez"]) == 2
-    stderr = capsys.readouterr().err
-    assert "unknown check `nodez`" in stderr
-    assert "`nodes`" in stderr
+    assert all(finding["message"] and not finding["remedy"] for finding in findings)
 
 
 def test_failed_check_is_exit_code_1_with_a_remedy(capsys):

@@ -31,13 +31,6 @@ def test_pod_passes_the_restricted_standard():
     }
 
 
-def test_state_is_a_folder_that_the_guard_makes_in_its_volume():  # kfjob refuses a folder that others may write
-    (container,) = make_objects(GuardOptions())[-1]["spec"]["template"]["spec"]["containers"]
-    (mount,) = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "state"]
-    (state,) = [entry["value"] for entry in container["env"] if entry["name"] == "KFJOB_STATE"]
-    assert state.startswith(f"{mount}/")
-
-
 def test_archive_claim_replaces_the_volume_of_the_pod():
     pod = make_objects(GuardOptions(image="guard:1", claim="logs"), namespace="team")[-1]["spec"]["template"]["spec"]
     assert pod["volumes"][0] == {"name": "state", "persistentVolumeClaim": {"claimName": "logs"}}
@@ -53,12 +46,6 @@ def test_addresses_of_notifications_come_from_a_secret():
     source = {"secretKeyRef": {"name": "chat", "key": "KFJOB_NOTIFY"}}
     variables = list_variables(notify_secret="chat")  # noqa: S106 - the name of a Secret
     assert variables["KFJOB_NOTIFY"]["valueFrom"] == source
-
-
-def test_port_of_the_metrics_has_a_name():
-    (container,) = make_objects(GuardOptions())[-1]["spec"]["template"]["spec"]["containers"]
-    assert container["ports"] == [{"name": "metrics", "containerPort": 9090}]
-    assert container["command"][-2:] == ["--metrics-port", "9090"]
 
 
 def test_guard_reads_no_secrets():

@@ -33,24 +33,14 @@ RELAUNCH = Decision(
 STOP = Decision(action=Action.STOP, reason="`recovery.retries` allows 3")
 
 
-class Log:
-    """The guard's log."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def __call__(self, text: str) -> None:
-        self.lines.append(text)
-
-
 def make_address(port: int, *, seconds: int = 5) -> str:
     return f"json://{LOGIN}@127.0.0.1:{port}/hook?cto={seconds}&rto={seconds}"
 
 
 def test_each_decision_is_sent_once():
     with Receiver() as receiver:
-        log = Log()
-        notifier = Notifier({"KFJOB_NOTIFY": f" {make_address(receiver.port)}\n"}, log)
+        log: list[str] = []
+        notifier = Notifier({"KFJOB_NOTIFY": f" {make_address(receiver.port)}\n"}, log.append)
         for decision in (RELAUNCH, RELAUNCH, STOP):  # a relaunch that is tried again is decided again
             notifier.send(REF, decision)
             notifier.join()
@@ -60,45 +50,45 @@ def test_each_decision_is_sent_once():
     assert first["type"] == "warning"
     assert (second["title"], second["message"]) == ("stop of job train in namespace team", STOP.reason)
     assert second["type"] == "failure"
-    assert log.lines == []
+    assert log == []
 
 
 def test_failed_and_invalid_addresses_are_named_by_number_and_the_others_still_get_it(capfd, caplog):
     caplog.set_level(logging.DEBUG)
     with Receiver() as receiver, Receiver(status=500) as broken:
-        log = Log()
+        log: list[str] = []
         addresses = ["slack://swordfish", make_address(broken.port), make_address(1), make_address(receiver.port)]
-        notifier = Notifier({"KFJOB_NOTIFY": " ".join(addresses)}, log)
+        notifier = Notifier({"KFJOB_NOTIFY": " ".join(addresses)}, log.append)
         notifier.send(REF, RELAUNCH)
         notifier.join()
     assert len(receiver.received) == 1
     failures = [f"train: the notification to address {number} of KFJOB_NOTIFY failed" for number in (1, 2, 3)]
-    assert sorted(log.lines) == ["KFJOB_NOTIFY: address 1 is invalid", *failures]
+    assert sorted(log) == ["KFJOB_NOTIFY: address 1 is invalid", *failures]
     printed = capfd.readouterr()
-    assert "swordfish" not in printed.out + printed.err + caplog.text + "".join(log.lines)
+    assert "swordfish" not in printed.out + printed.err + caplog.text + "".join(log)
 
 
 def test_library_that_raises_is_a_failed_notification(monkeypatch, capfd):
     def fail(address: str) -> None:
         raise ValueError(f"cannot read {address}")
 
-    log = Log()
-    notifier = Notifier({"KFJOB_NOTIFY": make_address(1)}, log)
+    log: list[str] = []
+    notifier = Notifier({"KFJOB_NOTIFY": make_address(1)}, log.append)
     notifier.join()
     monkeypatch.setattr(notifications, "_open", fail)
     notifier.send(REF, STOP)
     notifier.join()
-    assert log.lines == ["train: the notification to address 1 of KFJOB_NOTIFY failed"]
+    assert log == ["train: the notification to address 1 of KFJOB_NOTIFY failed"]
     assert "swordfish" not in capfd.readouterr().err
 
 
 def test_missing_library_is_reported_once_and_only_if_addresses_are_set(monkeypatch):
     monkeypatch.setattr(notifications, "find_spec", lambda _: None)
-    log = Log()
-    notifier = Notifier({"KFJOB_NOTIFY": make_address(1)}, log)
+    log: list[str] = []
+    notifier = Notifier({"KFJOB_NOTIFY": make_address(1)}, log.append)
     notifier.send(REF, RELAUNCH)
-    Notifier({}, log).send(REF, RELAUNCH)
-    (line,) = log.lines
+    Notifier({}, log.append).send(REF, RELAUNCH)
+    (line,) = log
     assert '`pip install "kfjob[guard]"`' in line
     assert "swordfish" not in line
 
@@ -120,14 +110,14 @@ def test_service_that_does_not_answer_delays_no_relaunch(tmp_path: Path, monkeyp
     monkeypatch.setattr(supervision, "decide", lambda _: RELAUNCH)
     monkeypatch.setattr(supervision, "Actions", lambda *_: Recorder())
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts and never answers
-        log = Log()
-        notifier = Notifier({"KFJOB_NOTIFY": make_address(silent.getsockname()[1], seconds=300)}, log)
+        log: list[str] = []
+        notifier = Notifier({"KFJOB_NOTIFY": make_address(silent.getsockname()[1], seconds=300)}, log.append)
         notifier.join()  # apprise is loaded
         target = Target(Settings(state=tmp_path), "kubernetes", "team")
-        watched = supervision.Supervision(target, JOB, notifier, log)
+        watched = supervision.Supervision(target, JOB, notifier, log.append)
         assert watched._act(JobView(), None)
         assert calls == ["write", "relaunch"]
-        assert [line for line in log.lines if "failed" in line] == []  # the sender still waits
+        assert [line for line in log if "failed" in line] == []  # the sender still waits
     notifier.join()  # the service has ended
-    assert log.lines[-1] == "train: the notification to address 1 of KFJOB_NOTIFY failed"
-    assert "swordfish" not in "".join(log.lines)
+    assert log[-1] == "train: the notification to address 1 of KFJOB_NOTIFY failed"
+    assert "swordfish" not in "".join(log)

@@ -36,10 +36,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def relaunch(tmp_path: Path) -> None:
+def supervise(tmp_path: Path, job: JobSnapshot = JOB) -> supervision.Supervision:
     target = Target(Settings(state=tmp_path), "kubernetes", "n")
-    watched = supervision.Supervision(target, JOB, Notifier({}, print), print)
-    watched._relaunch(JobView(), DECISION, "[]")
+    return supervision.Supervision(target, job, Notifier({}, print), print)
+
+
+def relaunch(tmp_path: Path) -> None:
+    supervise(tmp_path)._relaunch(JobView(), DECISION, "[]")
 
 
 def test_refused_launch_gives_the_job_up(calls, tmp_path, monkeypatch):
@@ -77,9 +80,8 @@ def test_relaunch_that_has_begun_is_completed_when_the_server_answers_again(call
 
 
 def test_view_has_the_relaunches_before_the_launch(tmp_path):
-    target, job = Target(Settings(state=tmp_path), "kubernetes", "n"), replace(JOB, relaunches='[{"launch": "l0"}]')
-    watched = supervision.Supervision(target, job, Notifier({}, print), print)
-    assert watched.view.relaunches == job.relaunches
+    job = replace(JOB, relaunches='[{"launch": "l0"}]')
+    assert supervise(tmp_path, job).view.relaunches == job.relaunches
 
 
 def note(calls: list[str], _: LiveReader) -> str:
@@ -92,9 +94,7 @@ def test_decision_is_written_before_pods_are_freed(tmp_path, monkeypatch):
     monkeypatch.setattr(supervision, "free_survivors", partial(note, calls))
     monkeypatch.setattr(supervision.Supervision, "_complete_archive", lambda _: calls.append("archive"))
     monkeypatch.setattr(actions.Actions, "remember", lambda *_: calls.append("remember"))
-    target = Target(Settings(state=tmp_path), "kubernetes", "n")
-    watched = supervision.Supervision(target, JOB, Notifier({}, print), print)
-    watched._stop(JobView(job=ENDED), DECISION)
+    supervise(tmp_path)._stop(JobView(job=ENDED), DECISION)
     assert calls == ["remember", "free", "archive"]
 
 
@@ -103,8 +103,7 @@ def test_launch_that_was_given_up_is_not_decided_again(tmp_path, monkeypatch):
     monkeypatch.setattr(supervision, "free_survivors", partial(note, calls))
     monkeypatch.setattr(supervision.Supervision, "_complete_archive", lambda _: calls.append("archive"))
     monkeypatch.setattr(supervision.Supervision, "_follow", lambda _: calls.append("follow"))
-    target = Target(Settings(state=tmp_path), "kubernetes", "n")
     given_up = replace(JOB, guard_decision="the same failure twice")
     monkeypatch.setattr(LiveReader, "snapshot", lambda _: given_up)
-    supervision.Supervision(target, JOB, Notifier({}, print), print).run()
+    supervise(tmp_path).run()
     assert calls == ["free", "archive"]

@@ -11,7 +11,6 @@ TRAIN: dict[str, Any] = {
 }
 LLAMA = {"model": "llama-3-8b", "data": "/data/text", "max_steps": 1, "sequence_length": 8192}
 ELASTIC = {"elastic": {"min": 2, "max": 4}}
-CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
 
 
 def train(**fields):

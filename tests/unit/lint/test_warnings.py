@@ -70,12 +70,6 @@ def test_errors_come_first_and_stop_the_submit(fake, spec, kfjob):
     assert fake.list(namespace="default") == []
 
 
-def test_spec_can_ignore_rules(spec, kfjob):
-    Path(spec).write_text(SPEC + "lint: {ignore: [latest-image, loglevel-hides-agent]}\n")
-    assert kfjob("validate", "--strict", spec) == 0
-    assert "warning" not in kfjob.err
-
-
 def test_submit_in_python_notifies_of_warnings(spec):
     messages: list[str] = []
     api.submit(spec, notify=messages.append)
