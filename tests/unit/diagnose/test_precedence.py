@@ -42,5 +42,5 @@ def test_equal_matches_of_several_topics_have_a_precedence():
 
 
 def test_states_of_pods_have_a_precedence():
-    states = [format_pod(state) for _, state, _ in PODS]
+    states = [format_pod(state) for _, state in PODS]
     assert [pair for text in states for pair in find_ambiguous(list(match_rules(Subject.POD, text)))] == []

@@ -19,8 +19,7 @@ from kfjob.joblog.lines.timestamps import Timestamp
 from kfjob.joblog.observe_config import ObserveConfig
 from kfjob.joblog.prefilter import Prefilter
 from tests.unit.diagnose.cases import START, examine, find_cause
-from tests.unit.diagnose.cluster_event_texts import EVENTS, QUEUES
-from tests.unit.diagnose.texts import JOBS, LINES, PODS
+from tests.unit.diagnose.texts import EVENTS, JOBS, LINES, PODS, QUEUES
 
 _EXTRA_GROUPS = {Subject.QUEUE: {"name"}, Subject.POD: {"image"}}  # values that texts may use without a group in the pattern
 
@@ -63,7 +62,7 @@ def test_failed_job_with_this_line_is_diagnosed(rule: str, text: str):
     assert UNKNOWN_VALUE not in first.title
 
 
-@pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in PODS])
+@pytest.mark.parametrize(("rule", "state"), PODS)
 def test_pod_state_matches_its_rule(rule: str, state: PodChanged):
     match = match_pod(state)
     assert match
@@ -73,13 +72,13 @@ def test_pod_state_matches_its_rule(rule: str, state: PodChanged):
     assert first.evidence[0]
 
 
-@pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in JOBS])
+@pytest.mark.parametrize(("rule", "state"), JOBS)
 def test_job_state_matches_its_rule(rule: str, state: JobChanged):
     diagnosis, _ = examine([state])
     assert [issue.rule for issue in (diagnosis.first_cause, *diagnosis.warnings) if issue] == [rule]
 
 
-@pytest.mark.parametrize(("rule", "event"), [(rule, event) for rule, event, _ in EVENTS])
+@pytest.mark.parametrize(("rule", "event"), EVENTS)
 def test_cluster_event_matches_its_rule(rule: str, event: KubernetesEvent):
     first = find_cause([event, JobChanged(phase=JobPhase.PENDING, reason="PyTorchJobCreated")])
     assert first.rule == rule
@@ -88,7 +87,7 @@ def test_cluster_event_matches_its_rule(rule: str, event: KubernetesEvent):
     assert UNKNOWN_VALUE not in first.title + first.cause + first.remedy
 
 
-@pytest.mark.parametrize(("rule", "status"), [(rule, status) for rule, status, _ in QUEUES])
+@pytest.mark.parametrize(("rule", "status"), QUEUES)
 def test_queue_status_matches_its_rule(rule: str, status: WorkloadStatus):
     diagnosis, _ = examine([status])
     issues = [issue for issue in (diagnosis.first_cause, *diagnosis.warnings) if issue]
