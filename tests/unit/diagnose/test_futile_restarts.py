@@ -24,6 +24,16 @@ def round_(rank: int, second: int) -> list[Event]:
     return [*script.block(0, rank, second)]
 
 
+KEY_ERROR = "KeyError: 'lr'"
+
+
+def attempt(second: int, *texts: str, steps: int = 0) -> list[Event]:
+    """Return a round that prints steps and ends with these exceptions."""
+    lines = [script.line(0, f"step {step} loss 2.5", second + 1) for step in range(1, steps + 1)]
+    errors = [event for text in texts for event in traceback(0, text, second + 2)]
+    return [*round_(0, second), *lines, *errors, failed(0, second + 3)]
+
+
 def rule_of(*events: Event) -> str | None:
     collector, view = SymptomCollector(), JobView()
     for event in (*script.STARTING, *events):
@@ -93,49 +103,41 @@ def test_progress_leaves_the_failure_to_the_restarts():
         ("RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:1", None),
         ("torch.distributed.DistStoreError: wait failed", None),
         ("OSError: [Errno 5] Input/output error: I/O error", None),
+        ("OSError: [Errno 98] Address already in use", None),
+        ("RuntimeError: checkpoint directory is locked by pid 123", None),
+        ("filelock.Timeout: the file lock is held by another process", None),
     ],
 )
 def test_the_same_exception_in_two_rounds_is_enough(text, rule):
-    first = [*round_(0, 5), *traceback(0, text, 6), failed(0, 7)]
-    second = [*round_(0, 8), *traceback(0, text, 9), failed(0, 10)]
-    assert rule_of(*first) is None
-    assert rule_of(*first, *second) == rule
-    assert rule_of(*first, *round_(0, 8), script.progress(0, 1, 8.0), *second[-5:]) is None
+    assert rule_of(*attempt(5, text)) is None
+    assert rule_of(*attempt(5, text), *attempt(15, text)) == rule
+    assert rule_of(*attempt(5, text), *attempt(15, text, steps=10)) is None
 
 
 @pytest.mark.parametrize("text", ["RuntimeError: bad state in pid {}", "RuntimeError: <Loader object at 0x7f{}e> is empty"])
 def test_an_exception_with_another_number_is_the_same_one(text):
-    first = [*round_(0, 5), *traceback(0, text.format("4711"), 6), failed(0, 7)]
-    assert rule_of(*first, *round_(0, 8), *traceback(0, text.format("4812"), 9), failed(0, 10)) == "exception"
+    assert rule_of(*attempt(5, text.format("4711")), *attempt(15, text.format("4812"))) == "exception"
 
 
 def test_different_exceptions_in_two_rounds_are_not():
-    first = [*round_(0, 5), *traceback(0, "KeyError: 'a'", 6), failed(0, 7)]
-    assert rule_of(*first, *round_(0, 8), *traceback(0, "KeyError: 'b'", 9), failed(0, 10)) is None
+    assert rule_of(*attempt(5, "KeyError: 'a'"), *attempt(15, "KeyError: 'b'")) is None
 
 
 def test_the_same_exception_at_the_same_step_is_no_progress():
-    def attempt(second: int, steps: int, text: str = "KeyError: 'lr'") -> list[Event]:
-        lines = [script.line(0, f"step {step} loss 2.5", second + 1) for step in range(1, steps + 1)]
-        return [*round_(0, second), *lines, *traceback(0, text, second + 2), failed(0, second + 3)]
-
-    assert rule_of(*attempt(5, 10)) is None
-    assert rule_of(*attempt(5, 10), *attempt(15, 10)) == "exception"
-    assert rule_of(*attempt(5, 10), *attempt(15, 8)) == "exception"
-    assert rule_of(*attempt(5, 10), *attempt(15, 11)) is None
-    assert rule_of(*attempt(5, 10), *attempt(15, 10, "KeyError: 'wd'")) is None
-    assert rule_of(*attempt(5, 10), *attempt(15, 10, "ConnectionError: reset by peer")) is None
+    first = attempt(5, KEY_ERROR, steps=10)
+    assert rule_of(*first) is None
+    assert rule_of(*first, *attempt(15, KEY_ERROR, steps=10)) == "exception"
+    assert rule_of(*first, *attempt(15, KEY_ERROR, steps=8)) == "exception"
+    assert rule_of(*first, *attempt(15, KEY_ERROR, steps=11)) is None
+    assert rule_of(*first, *attempt(15, "KeyError: 'wd'", steps=10)) is None
+    assert rule_of(*first, *attempt(15, "ConnectionError: reset by peer", steps=10)) is None
 
 
 def test_processes_of_one_pod_that_fail_alike_are_one_round():
-    def attempt(second: int, steps: int) -> list[Event]:
-        lines = [script.line(0, f"step {step} loss 2.5", second + 1) for step in range(1, steps + 1)]
-        errors = [*traceback(0, "KeyError: 'lr'", second + 2), *traceback(0, "KeyError: 'lr'", second + 2)]
-        return [*round_(0, second), *lines, *errors, failed(0, second + 3)]
-
-    assert rule_of(*attempt(5, 10)) is None
-    assert rule_of(*attempt(5, 10), *attempt(15, 20)) is None
-    assert rule_of(*attempt(5, 10), *attempt(15, 10)) == "exception"
+    first = attempt(5, KEY_ERROR, KEY_ERROR, steps=10)
+    assert rule_of(*first) is None
+    assert rule_of(*first, *attempt(15, KEY_ERROR, KEY_ERROR, steps=20)) is None
+    assert rule_of(*first, *attempt(15, KEY_ERROR, KEY_ERROR, steps=10)) == "exception"
 
 
 STEP = "step {step} loss 2.5"
@@ -165,24 +167,9 @@ def test_a_pod_that_prints_while_another_one_fails_makes_no_progress(layout, pri
 
 
 def test_an_empty_bar_is_no_progress():
-    def attempt(second: int, code: int = 1) -> list[Event]:
-        bars = [script.line(0, f"\rTraining:   0%|   | 0/8 [00:00<?, ?it/s{loss}]", second + 1) for loss in ("", ", loss=2.5")]
-        return [*round_(0, second), *bars, *traceback(0, "KeyError: 'lr'", second + 2), failed(0, second + 3, code)]
-
-    assert rule_of(*attempt(5), *attempt(15)) == "exception"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "OSError: [Errno 98] Address already in use",
-        "RuntimeError: checkpoint directory is locked by pid 123",
-        "filelock.Timeout: the file lock is held by another process",
-    ],
-)
-def test_two_equal_failures_that_pass_by_themselves_are_left_to_the_restarts(text):
-    rounds = [event for second in (5, 15) for event in (*round_(0, second), *traceback(0, text, second), failed(0, second + 1))]
-    assert rule_of(*rounds) is None
+    bars = [script.line(0, f"\rTraining:   0%|   | 0/8 [00:00<?, ?it/s{loss}]", 9) for loss in ("", ", loss=2.5")]
+    events = [*round_(0, 8), *bars, *traceback(0, KEY_ERROR, 10), failed(0, 11)]
+    assert rule_of(*events, *events) == "exception"
 
 
 def test_trainer_that_says_that_no_restart_helps():
