@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kfjob.source.template.fill import render
 
-LITERAL = """
+LINES = """
 export A=1 B=2; echo $B
 declare A=1 B=2; echo $B
 typeset A=1 B=2; echo $B
@@ -32,7 +32,7 @@ for ((B=0; B<2; B++)); do echo $B; done
 unset B; echo $B
 B[0]=1; echo $B
 B+=x; echo $B
-exec {B}>f; echo $B
+exec {B}>/dev/null; echo $B
 eval "B=1"; echo $B
 read -r A B; echo $B
 read -aB; echo $B
@@ -60,6 +60,7 @@ wait -n -p B; echo $B
 (B=1; echo $B)
 true && B=1; echo $B
 """
+LITERAL = [line.replace("⏎", "\n").replace("\\\\", "\\") for line in LINES.strip().splitlines()]
 
 
 def render_script(script: str, **values: str) -> tuple[str, str]:
@@ -69,9 +70,8 @@ def render_script(script: str, **values: str) -> tuple[str, str]:
     return rendered.objects[0]["data"]["run.sh"], " ".join(rendered.notices)
 
 
-@pytest.mark.parametrize("line", LITERAL.strip().splitlines())
-def test_name_that_the_script_sets_stays_with_a_notice(line):
-    script = line.replace("⏎", "\n").replace("\\\\", "\\")
+@pytest.mark.parametrize("script", LITERAL)
+def test_name_that_the_script_sets_stays_with_a_notice(script):
     result, notices = render_script(script, B="mine")
     assert result == script
     assert "`$B` (defined in the pod with another value than yours" in notices
@@ -131,45 +131,22 @@ def test_name_that_nothing_can_have_set_before_has_no_notice(script):
 
 
 STATEMENTS = (
-    "echo $B",
-    "echo ${A:-none}",
-    "B=1",
+    *LITERAL,
+    "echo ${A:-none} $B",
+    "echo A=31 $A",
     "A=1 B=2",
-    "export A=3 B=4",
-    "B+=x",
-    "unset B",
-    "printf -v B x",
-    "let A=5 B=6",
-    "((A=7))",
     "((B=8, A=B+1))",
-    "read -r A B <<< '9 10'",
     "read -ra B <<< '9 10'",
-    "for B in 11; do echo $B; done",
-    "f() { local A=1 B=12; echo $B; }; f",
     "if ! B=13; then :; fi",
-    "if B=$(echo 14); then echo $B; fi",
-    "eval 'B=15'",
     'eval "A=16 B=17"',
-    "env A=1 B=18 sh -c 'echo $B'",
     "A=19 sh -c 'echo $A'",
-    "mapfile -t B <<< 20",
     "x=$(B=21; echo $B); echo $x",
     "cat <<E\nA=22 $B\nE",
-    "sh <<'E'\nA=1 B=23\necho $B\nE",
     "while read -r B; do echo $B; done <<< 24",
-    "exec {B}>/dev/null",
-    ": ${A:=25}",
-    "set -- -x; getopts x B",
     "B=(26 27)",
-    "B[0]=28",
     "for i in 1 2; do echo $B; B=29; done",
     "g() { echo $A; }; A=30; g",
-    "echo A=31 $A",
-    "time A=32 B=33",
-    "true && { A=34; }",
-    "case a in a)B=35;; esac",
     "B=$((A + 36))",
-    "declare -n R=A; R=37",
     "trap 'B=38' USR1; kill -USR1 $$",
     "IFS=, read -r A B <<< 39,40",
     "until B=41; do :; done",
@@ -192,5 +169,13 @@ def test_bash_prints_the_same_or_the_notice_has_the_name(statements):
 
 def run_bash(script: str, values: dict[str, str]) -> str:
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), **values}
-    shell = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=20, check=False)
+    shell = subprocess.run(
+        ["bash", "-c", script],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
     return shell.stdout
