@@ -36,6 +36,10 @@ def test_earlier_cause_is_first_in_any_reading_order():
         assert [issue.rule for issue in diagnosis.other_causes] == ["disk-full"]
 
 
+def test_first_consequence_stands_in_for_a_missing_cause():
+    assert find_cause([*trained(), line(CLOSED, 10, A), progress(3, 12, B), FAILED]).rule == "peer-closed"
+
+
 def test_pod_state_ranks_before_a_log_that_stops():
     killed = PodChanged(
         pod=A, phase=PodPhase.FAILED, reason="OOMKilled", exit_code=137, container_id="c", time=START + 30 * SECOND
