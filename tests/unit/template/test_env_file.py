@@ -16,6 +16,12 @@ def read_env_file(text: str, **options: Any) -> dict[str, str]:
     return dict(parse_env_file(text, **options).values)
 
 
+def read_error(text: str, **options: Any) -> SpecError:
+    with pytest.raises(SpecError) as raised:
+        read_env_file(text, **options)
+    return raised.value
+
+
 REFERENCE_FLOW = r"""
 # the job
 export AWS_REGION=eu-west-1   # where
@@ -121,19 +127,17 @@ def test_output_of_env_0_is_read():
     ],
 )
 def test_problem_has_its_position_and_is_the_only_one(text, position, message):
-    with pytest.raises(SpecError) as raised:
-        read_env_file(text, file=".env")
-    assert f"--> .env:{position}" in str(raised.value)
-    assert message in str(raised.value)
-    assert len(raised.value.problems) == 1
+    error = read_error(text, file=".env")
+    assert f"--> .env:{position}" in str(error)
+    assert message in str(error)
+    assert len(error.problems) == 1
 
 
 @pytest.mark.parametrize("text", ["A=$(x)\n", "A=`x`\n", "A=${A:1}\n", "A=~\n", "source x\nA=1\n", "A=$'x'\n"])
 def test_hint_says_how_a_shell_computes_the_values(text):
     for export in ("", "export "):
-        with pytest.raises(SpecError) as raised:
-            read_env_file(text.replace("A=", f"{export}A="), file="my env")
-        assert "hint: let a shell compute it: `set -a; source './my env'; set +a; kfjob … --env`" in str(raised.value)
+        error = read_error(text.replace("A=", f"{export}A="), file="my env")
+        assert "hint: let a shell compute it: `set -a; source './my env'; set +a; kfjob … --env`" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +154,8 @@ def test_hint_says_how_a_shell_computes_the_values(text):
 )
 @pytest.mark.parametrize("name", ["env", "my env", "-e"])
 def test_command_of_the_hint_exports_every_name(text, names, name, tmp_path):
-    with pytest.raises(SpecError) as raised:
-        read_env_file(text, file=name)
-    hint = next(problem.hint for problem in raised.value.problems if problem.hint and "set -a" in problem.hint)
+    error = read_error(text, file=name)
+    hint = next(problem.hint for problem in error.problems if problem.hint and "set -a" in problem.hint)
     command = hint.partition("`")[2].partition("`")[0]
     assert command.endswith("kfjob … --env")
     (tmp_path / name).write_text(text)
@@ -165,9 +168,8 @@ def test_command_of_the_hint_exports_every_name(text, names, name, tmp_path):
 
 
 def test_line_that_no_shell_reads_has_no_command():
-    with pytest.raises(SpecError) as raised:
-        read_env_file("A = 1\nB: 2\n", file="e")
-    assert [problem.hint for problem in raised.value.problems] == [f"write `{name}=…`, without spaces" for name in "AB"]
+    error = read_error("A = 1\nB: 2\n", file="e")
+    assert [problem.hint for problem in error.problems] == [f"write `{name}=…`, without spaces" for name in "AB"]
 
 
 @pytest.mark.parametrize("before", ["", "A=\n"])
@@ -177,16 +179,14 @@ def test_name_that_the_same_export_assigns_needs_a_line_of_its_own(before):
 
 
 def test_every_problem_is_reported_at_once_with_one_hint():
-    with pytest.raises(SpecError) as raised:
-        read_env_file("A=$(x)\nB=$(y) C=$(z)\nD=${Q}\n", file="f")
-    assert [problem.line for problem in raised.value.problems] == [1, 2, 2, 3]
-    assert str(raised.value).count("let a shell compute it") == 1
+    error = read_error("A=$(x)\nB=$(y) C=$(z)\nD=${Q}\n", file="f")
+    assert [problem.line for problem in error.problems] == [1, 2, 2, 3]
+    assert str(error).count("let a shell compute it") == 1
 
 
 def test_unknown_value_is_reported_where_it_is_assigned_only():
-    with pytest.raises(SpecError) as raised:
-        read_env_file('A=$(x)\nB="$A/y${A:-z}"\nexport C=$B\n')
-    assert len(raised.value.problems) == 1
+    error = read_error('A=$(x)\nB="$A/y${A:-z}"\nexport C=$B\n')
+    assert len(error.problems) == 1
 
 
 @pytest.mark.parametrize(
@@ -241,10 +241,9 @@ def test_given_value_replaces_the_line_of_the_file(line):
     ],
 )
 def test_error_does_not_quote_the_value_of_a_secret_name(text):
-    with pytest.raises(SpecError) as raised:
-        read_env_file(text, file=".env")
-    assert "SECRET" not in str(raised.value)
-    assert "--> .env:1:" in str(raised.value)
+    error = read_error(text, file=".env")
+    assert "SECRET" not in str(error)
+    assert "--> .env:1:" in str(error)
 
 
 @pytest.mark.parametrize("text", ["HF_TOKEN=$TOKEN\n", 'HF_TOKEN="x-${TOKEN}"\n'])
@@ -262,8 +261,7 @@ def test_error_names_the_reference_of_a_secret(text):
     ],
 )
 def test_values_that_grow_are_an_error(lines, title):
-    with pytest.raises(SpecError) as raised:
-        read_env_file("\n".join(lines), file=".env")
-    assert title in str(raised.value)
-    assert raised.value.problems[0].line in range(20, 55)
-    assert len(raised.value.problems) == 1
+    error = read_error("\n".join(lines), file=".env")
+    assert title in str(error)
+    assert error.problems[0].line in range(20, 55)
+    assert len(error.problems) == 1
