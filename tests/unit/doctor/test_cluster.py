@@ -124,8 +124,10 @@ def test_nodes_and_devices_are_counted():
     assert verdict("nodes", forbidden)[0] == "warn"
 
 
-def test_kueue_without_a_local_queue_is_a_warning():
+def test_local_queues_are_listed():
     kueue = {"resources": [{"name": "localqueues"}]}
+    queue = {"items": [{"metadata": {"name": "team"}}]}
+    assert verdict("queues", serve(apis=kueue, localqueues=queue)) == ("ok", "Kueue, local queues team")
     assert verdict("queues", serve(apis=kueue, localqueues={"items": []}))[0] == "warn"
 
 
