@@ -19,7 +19,7 @@ class Receiver:
         self.port = int(self._server.url.rpartition(":")[2])
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self._serving.__exit__(*error)
 
     @property

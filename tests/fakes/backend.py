@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from msgspec import Struct, field
@@ -250,7 +250,7 @@ class EmptyInventory:
         """Return a version of Kubernetes."""
         return "v1.34.0"
 
-    def list_resources(self, api_version: str) -> frozenset[str]:  # noqa: ARG002 - the protocol's signature
+    def list_resources(self, *_: object, **__: object) -> frozenset[str]:
         """Return nothing."""
         return frozenset()
 
@@ -265,14 +265,7 @@ class EmptyInventory:
         """Return None; every namespace exists."""
         return {"metadata": {"name": name}} if resource == "namespaces" else None
 
-    def list_objects(
-        self,
-        api_version: str,  # noqa: ARG002 - the protocol's signature
-        resource: str,  # noqa: ARG002 - the protocol's signature
-        *,
-        namespaced: bool = True,  # noqa: ARG002 - the protocol's signature
-        labels: str = "",  # noqa: ARG002 - the protocol's signature
-    ) -> list[JsonObject]:
+    def list_objects(self, *_: object, **__: object) -> list[JsonObject]:
         """Return nothing."""
         return []
 
@@ -285,6 +278,6 @@ class EmptyInventory:
         """Return the object unchanged."""
         return dict(body)
 
-    def find_missing_permissions(self, permissions: Iterable[Permission]) -> list[Permission]:  # noqa: ARG002 - the protocol's
+    def find_missing_permissions(self, *_: object, **__: object) -> list[Permission]:
         """Return nothing."""
         return []

@@ -74,12 +74,14 @@ def test_doctor_begins_in_an_image_that_has_the_trainer_alone():
         "render --template t.yaml",
         "submit --template t.yaml --dry-run client",
         "submit job.yaml --dry-run client",
+        "estimate train.yaml",
     ],
 )
 def test_commands_around_a_spec_import_nothing_heavy(here, command):
     (here / "job.yaml").write_text("name: a\nimage: b\ncommand: c\n")
     (here / "t.yaml").write_text(MANIFEST)
     (here / "acc.yaml").write_text("num_processes: 1\n")
+    (here / "train.yaml").write_text("name: a\nimage: b\ntrain: {model: tiny-llama, data: synthetic, max_steps: 5}\n")
     assert modules_after(*command.split()).isdisjoint(HEAVY)
 
 

@@ -109,20 +109,14 @@ def test_job_without_a_recorded_spec_is_not_changed(fake, kfjob):
     assert "has no record of a spec, because kfjob did not submit it from one" in kfjob.err
 
 
-def test_job_of_fixed_size_is_not_scaled(fake, kfjob):
-    fake.play("train", *script.TRAINING, spec=script.SPEC)
+@pytest.mark.parametrize(
+    ("fields", "kind", "reason"),
+    [({}, "PyTorchJob", "its spec has no `elastic`"), ({"elastic": {"min": 1, "max": 8}}, "TrainJob", "it is a TrainJob")],
+)
+def test_job_of_fixed_size_is_not_scaled(fake, kfjob, fields, kind, reason):
+    fake.play("train", *script.TRAINING, spec=json.dumps(json.loads(script.SPEC) | fields), job_kind=kind)
     assert kfjob("scale", "train", "7") == 2
-    assert (
-        "has a fixed number of nodes, because its spec has no `elastic`\nhint: `kfjob relaunch train --set nodes=7`"
-        in kfjob.err
-    )
-
-
-def test_elastic_trainjob_is_not_scaled(fake, kfjob):
-    spec = json.dumps(json.loads(script.SPEC) | {"elastic": {"min": 1, "max": 8}})
-    fake.play("train", *script.TRAINING, spec=spec, job_kind="TrainJob")
-    assert kfjob("scale", "train", "7") == 2
-    assert "has a fixed number of nodes, because it is a TrainJob\nhint: `kfjob relaunch train --set nodes=7`" in kfjob.err
+    assert f"has a fixed number of nodes, because {reason}\nhint: `kfjob relaunch train --set nodes=7`" in kfjob.err
 
 
 def test_job_over_its_limits_is_archived_and_stopped(fake, kfjob):
@@ -159,57 +153,12 @@ def test_wait_for_a_master_times_out_with_exit_code_124(fake, kfjob, monkeypatch
     assert kfjob("master", "train", "--wait", "0.05") == 124
 
 
-def test_logs_of_several_pods_are_merged_by_time_with_prefixes(fake, kfjob):
-    fake.play(
-        "train",
-        *script.STARTING,
-        script.line(0, "b", 2),
-        script.line(0, "d", 4),
-        script.line(1, "a", 1),
-        script.line(1, "c", 3),
-    )
-    assert kfjob("logs", "train") == 0
-    assert [row[-1] for row in kfjob.out.splitlines()] == ["a", "b", "c", "d"]
-    assert kfjob.out.startswith("train-worker-1 | a\n")
-
-
-def test_stop_archives_the_job_and_commands_read_the_archive(fake, kfjob, tmp_path):
-    fake.play("train", *script.TRAINING, spec=script.SPEC)
-    assert kfjob("stop", "train") == 0
-    assert kfjob.out == "train\n"
-    assert fake.calls == [("stop", "train")]
-    folder = tmp_path / "state/archive/default/train/l1"
-    assert "Batch 20" in (folder / "train-worker-1/pytorch.log").read_text()
-    assert kfjob("master", "train") == 0
-    assert kfjob.out.startswith("`train-worker-1` ")
-    assert "archive of its last launch" in kfjob.err
-    assert kfjob("wait", "train") == 103
-    assert kfjob("status", "--from", str(folder)) == 0
-    assert "Stopped" in kfjob.out
-
-
-def test_relaunch_stops_the_job_and_submits_the_recorded_spec(fake, kfjob):
-    fake.play("train", *script.TRAINING, spec=script.SPEC)
-    assert kfjob("relaunch", "train") == 0
-    assert fake.calls == [("stop", "train"), ("submit", "train")]
-    live = fake.get("train", namespace="default")
-    assert live.spec == script.SPEC
-    assert live.launch != "l1"
-
-
 def test_submit_reads_a_spec_from_standard_input(fake, kfjob, monkeypatch):
     import io
 
     monkeypatch.setattr("sys.stdin", io.StringIO(VALID))
     assert kfjob("submit", "-") == 0
     assert kfjob.out == "train\n"
-
-
-def test_missing_kubeconfig_is_exit_code_5(fake, kfjob, monkeypatch, spec, tmp_path):
-    monkeypatch.undo()
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    assert kfjob("submit", spec, "--backend", "kubernetes") == 5
-    assert "\nerror: no kubeconfig" in kfjob.err
 
 
 def test_interrupt_detaches_and_prints_the_command_to_stop(fake, kfjob, monkeypatch):

@@ -164,6 +164,7 @@ def test_relaunch_in_python_changes_only_the_named_fields(fake):
     assert (spec.train.max_steps, spec.env["MODE"]) == (200, "off")
     assert spec == recorded.model_copy(update={"train": spec.train, "env": spec.env})
     assert fake.calls == [("stop", "train"), ("submit", "train")]
+    assert fake.get("train", namespace="default").launch != "l1"
     assert notices[-1].splitlines()[1:] == ['  env.MODE: (not set) -> "off"', "  train.max_steps: 100 -> 200"]
 
 
@@ -210,6 +211,10 @@ def test_a_changed_relaunch_is_checked_where_the_job_starts(on_machine, kfjob, h
     assert f"there is no data at `{start_folder}/data/other/v2`" in kfjob.err
     assert kfjob(*command, "--spec", "job.yaml") == 2
     assert f"there is no data at `{here}/data/corpus/v1`" in kfjob.err
+    for name in ("data", "tokenizer"):
+        (start_folder / name).rename(here / name)
+    assert kfjob(*command, "--spec", "job.yaml") == 0
+    assert on_machine.get("train", namespace="default").start_folder == str(here)
 
 
 def test_a_changed_relaunch_reads_the_script_where_the_job_starts(on_machine, kfjob, here):
@@ -222,17 +227,6 @@ def test_a_changed_relaunch_reads_the_script_where_the_job_starts(on_machine, kf
     assert kfjob("relaunch", "train", "--backend", "local", *changes) == 2
     assert "error: `python run.py` runs 2 copies that do not know each other" in kfjob.err
     assert on_machine.calls == []
-
-
-def test_relaunch_with_a_spec_starts_it_in_the_current_folder(on_machine, kfjob, here):
-    start_folder = here / "project"
-    start_folder.mkdir()
-    (here / "run.py").touch()
-    (here / "job.yaml").write_text("name: train\ncommand: torchrun run.py\n")
-    spec = JobSpec(name="train", command=["torchrun", "old.py"]).model_dump_json(exclude_defaults=True)
-    on_machine.play("train", *script.TRAINING, spec=spec, start_folder=str(start_folder))
-    assert kfjob("relaunch", "train", "--backend", "local", "--spec", "job.yaml") == 0
-    assert on_machine.get("train", namespace="default").start_folder == str(here)
 
 
 def test_relaunch_after_a_submit_in_python_says_that_the_file_has_changed(fake, kfjob, here):

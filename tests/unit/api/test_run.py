@@ -230,13 +230,6 @@ def test_the_name_of_a_job_is_no_field(kfjob, here, on_machine, gpus):
     assert "submitted `image` (launch " in kfjob.err
 
 
-def test_an_option_with_a_typing_error_is_suggested_before_a_field(kfjob, gpus):
-    assert kfjob("run", "--node", "2", "--", "torchrun", "fit.py") == 2
-    assert "error: unknown option `--node`; did you mean `--nodes`?" in kfjob.err
-    assert kfjob("submit", "--nodes", "2", "job.yaml") == 2
-    assert "hint: `--set nodes=VALUE` sets this field of the spec" in kfjob.err
-
-
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

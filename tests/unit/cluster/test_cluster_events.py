@@ -88,42 +88,30 @@ def workload(*conditions: tuple[str, str, str, str], **more: Any) -> WorkloadSta
     return workload_status({"metadata": metadata, "spec": {"queueName": "team"}, "status": {"conditions": told, **more}})
 
 
-def test_a_workload_that_waits_for_quota():
-    why = "couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor p5, 8 more needed"
-    said = workload(("QuotaReserved", "False", "Pending", why))
-    assert said == WorkloadStatus(
-        name="pytorchjob-train-1", queue="team", reason="Pending", message=why, time=NOON + 5 * SECOND
-    )
+WHY = "couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor p5, 8 more needed"
+LOST = (("QuotaReserved", "False", "Pending", "m"), ("Admitted", "False", "NoReservation", "m"))
 
 
-def test_a_workload_that_was_admitted():
-    said = workload(
-        ("QuotaReserved", "True", "QuotaReserved", "m"), ("Admitted", "True", "Admitted", "m"), admission={"clusterQueue": "cq"}
-    )
-    assert (said.admitted, said.cluster_queue, said.reason, said.message) == (True, "cq", "", "")
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ([("QuotaReserved", "False", "Pending", WHY)], (False, "Pending", WHY)),
+        ([("QuotaReserved", "True", "QuotaReserved", "m"), ("Admitted", "True", "Admitted", "m")], (True, "", "")),
+        ([*LOST, ("Evicted", "True", "Preempted", "by x")], (False, "Preempted", "by x")),
+        ([*LOST, ("Finished", "True", "Succeeded", "m")], (True, "", "")),  # Kueue 0.15 and newer take the quota back
+    ],
+    ids=["waits for quota", "admitted", "evicted", "finished"],
+)
+def test_conditions_of_a_workload(conditions: list[tuple[str, str, str, str]], expected: tuple[bool, str, str]):
+    status = workload(*conditions)
+    assert (status.admitted, status.reason, status.message) == expected
+    assert status.time == (NOON if status.admitted else NOON + 5 * SECOND)
 
 
 def test_a_workload_that_multikueue_sent_to_another_cluster():
-    assert workload(("Admitted", "True", "Admitted", "m"), clusterName="east").cluster == "east"
-
-
-def test_workload_of_a_finished_job_does_not_wait():
-    """Kueue 0.15 and newer take the quota back."""
-    status = workload(
-        ("QuotaReserved", "False", "Finished", "Workload has finished"),
-        ("Admitted", "False", "NoReservation", "m"),
-        ("Finished", "True", "Succeeded", "m"),
-    )
-    assert (status.admitted, status.reason, status.message) == (True, "", "")
-
-
-def test_an_evicted_workload():
-    said = workload(
-        ("QuotaReserved", "False", "Pending", "m"),
-        ("Admitted", "False", "NoReservation", "m"),
-        ("Evicted", "True", "Preempted", "by x"),
-    )
-    assert (said.admitted, said.reason, said.message) == (False, "Preempted", "by x")
+    status = workload(("Admitted", "True", "Admitted", "m"), admission={"clusterQueue": "cq"}, clusterName="east")
+    assert (status.name, status.queue, status.time) == ("pytorchjob-train-1", "team", NOON)
+    assert (status.cluster_queue, status.cluster) == ("cq", "east")
 
 
 def test_a_workload_without_conditions():

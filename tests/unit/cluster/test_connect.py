@@ -93,6 +93,15 @@ def ask(path: Path) -> Unreachable:
     return caught.value
 
 
+def test_a_closed_port(tmp_path: Path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    err = ask(kubeconfig(tmp_path, f"https://127.0.0.1:{port}"))
+    assert (err.title, err.exit_code) == (f"the API server `https://127.0.0.1:{port}` does not answer", 5)
+    assert "refused" in (err.cause or "")
+
+
 @pytest.fixture
 def full() -> Iterator[int]:
     """A port whose queue is full: nothing answers, as with an address behind a firewall."""

@@ -230,16 +230,11 @@ def test_a_progress_bar_is_reported_while_its_line_is_open(monkeypatch):
 
 
 def test_a_filter_does_not_hide_an_error_of_the_kubelet():
-    client = Client(
-        FakeTransport(lambda request: kubelet(HUNDRED).answer(request) if request.subresource != "log" else said()), host="h"
-    )
-
-    def said() -> FakeStream:
-        return FakeStream(pieces=[stamped(START, "x"), b"unable to retrieve container logs for containerd://1\n"])
-
-    client.pause = lambda seconds: False  # type: ignore[method-assign]  # noqa: ARG005 - no test waits
+    pod = kubelet(HUNDRED)
+    said = [stamped(START, "x"), b"unable to retrieve container logs for containerd://1\n"]
+    pod._log = lambda query: FakeStream(pieces=said)  # type: ignore[method-assign]  # noqa: ARG005
     with pytest.raises(NotFound, match="no log"):
-        list(read_pod_log(client, REF, POD, LogRange(), line_filter=lambda: select_losses))
+        list(read_pod_log(pod.client(), REF, POD, LogRange(), line_filter=lambda: select_losses))
 
 
 HUNDRED = [(START + at * SECOND // 10, f"line {at}") for at in range(100)]
@@ -413,12 +408,9 @@ def test_an_abandoned_reading_closes_its_stream():
 @pytest.mark.parametrize(("minutes", "log_range", "has_gap"), [(14, {}, False), (142, {}, True), (142, {"tail": 9}, False)])
 def test_log_that_begins_long_after_its_container_is_marked(minutes: int, log_range: dict[str, Any], *, has_gap: bool):
     """The kubelet serves only the newest file of a rotated log."""
-    pod = PodChanged(pod=POD, phase=PodPhase.RUNNING, container_id="run-0", started=START)
-    kubelet = Kubelet(
-        [[(START + minutes * 60 * SECOND, "Batch 400"), (START + 9999 * SECOND, "Batch 401")]], iter([]), iter([])
-    )
-    client = Client(FakeTransport(kubelet.answer), host="test")
-    events = list(read_pod_log(client, REF, POD, LogRange(**log_range), pod_state=pod))
+    state = PodChanged(pod=POD, phase=PodPhase.RUNNING, container_id="run-0", started=START)
+    pod = kubelet([(START + minutes * 60 * SECOND, "Batch 400"), (START + 9999 * SECOND, "Batch 401")])
+    events = list(read_pod_log(pod.client(), REF, POD, LogRange(**log_range), pod_state=state))
     gaps = [event for event in events if isinstance(event, LogGap)]
     assert bool(gaps) is has_gap
     assert [event.text for event in events if isinstance(event, LogLine)] == ["Batch 400", "Batch 401"]
