@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from typing import Any, Self
 
 from tests.hostile_server import Answer, serve
@@ -12,15 +13,16 @@ class Receiver:
     """Collects the JSON that it receives; `status` is its answer."""
 
     def __init__(self, *, status: int = 200) -> None:
-        self._serving = serve(lambda *_: Answer(status=status))
+        self._status = status
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self._server = self._serving.__enter__()
+        self._server = self._stack.enter_context(serve(lambda *_: Answer(status=self._status)))
         self.port = int(self._server.url.rpartition(":")[2])
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._serving.__exit__(*error)
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     @property
     def received(self) -> list[dict[str, Any]]:

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from kfjob.api.jobs import attach
 from kfjob.api.logs import follow, merge
 from kfjob.api.logs.agents import AgentFilter
-from kfjob.api.logs.multiplexer import Multiplexer
 from kfjob.api.logs.selection import LAST, PodSelection, parse_ranks
 from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
@@ -376,27 +375,6 @@ def test_following_the_master_continues_with_the_next_master(live, monkeypatch):
     assert len(received) == len(set(received))
 
 
-def test_slow_reader_limits_the_sources():
-    produced = itertools.count()
-
-    def endless() -> Iterator[int]:
-        while True:
-            yield next(produced)
-
-    multiplexer: Multiplexer[int] = Multiplexer(16)
-    for number in range(4):
-        multiplexer.add(endless(), f"test-{number}")
-    items = multiplexer.items(idle=5)
-    for _ in range(100):
-        assert next(items) is not None
-    threading.Event().wait(0.2)  # the free space fills
-    before = next(produced)
-    threading.Event().wait(0.2)  # unlimited sources would produce many thousands
-    assert next(produced) - before <= 1 + 4  # one item in each source
-    assert before <= 100 + 2 * 16 + 4 + 1  # in the queue, and taken by the reader with the last item
-    multiplexer.close()
-
-
 def test_python_filters_lines_before_it_takes_the_last(fake):
     play_eight_pods(fake)
     run = attach("train")
@@ -458,29 +436,6 @@ def test_include_of_agents_lines_says_how_to_see_them(fake, kfjob):
     assert "4 lines of torchrun's agents left out; `--agents` shows them" in kfjob.err
     assert kfjob("logs", "train", "--include", "group_rank=", "--agents") == 0
     assert len(lines(kfjob.out)) == 4
-
-
-def test_traceback_of_the_agent_is_left_out_and_the_programs_is_kept(fake, kfjob):
-    texts = [
-        "Traceback (most recent call last):",
-        '  File "train.py", line 3, in <module>',
-        "    main()",
-        "ValueError: no data",
-        "Traceback (most recent call last):",
-        '  File "/lib/torch/distributed/run.py", line 9, in main',
-        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
-        "=" * 60,
-        "train.py FAILED",
-        "-" * 60,
-        "Failures:",
-        "  <NO_OTHER_FAILURES>",
-        "=" * 60,
-    ]
-    events = [script.line(0, text, number) for number, text in enumerate(texts)]
-    fake.play("train", script.job(JobPhase.RUNNING), script.pod(0, PodPhase.RUNNING), *events)
-    assert kfjob("logs", "train") == 0
-    assert kfjob.out.splitlines() == texts[:4]
-    assert "9 lines" in kfjob.err
 
 
 def test_lines_around_an_error_of_the_agent_are_all_shown():

@@ -110,18 +110,23 @@ def test_ctrl_c_is_a_keyboard_interrupt_at_every_line_of_the_reader():
     assert interrupts > 10
 
 
-def test_close_ends_threads_that_wait_for_space():
+def test_threads_wait_for_space_and_end_with_the_multiplexer():
     ended = threading.Event()
+    produced: list[int] = []
 
     def source() -> Iterator[int]:
         try:
-            yield from range(10 * MAX_ITEMS)
+            for number in range(10 * MAX_ITEMS):
+                produced.append(number)
+                yield number
         finally:
             ended.set()
 
-    multiplexer: Multiplexer[int] = Multiplexer()
+    multiplexer: Multiplexer[int] = Multiplexer(16)
     multiplexer.add(source(), "endless")
     next(multiplexer.items())
+    number = wait_until_stable(lambda: len(produced))
+    assert number <= 2 * 16 + 1  # in the queue, taken by the reader with its item, and in the source
     multiplexer.close()
     assert ended.wait(20)
 

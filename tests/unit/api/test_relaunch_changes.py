@@ -1,4 +1,4 @@
-"""`kfjob relaunch` with a changed spec: the changes are shown, and a wrong one stops nothing."""
+"""`kfjob relaunch` with a changed spec, or away from a node: the changes are shown, and a wrong one stops nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 import kfjob as api
+from kfjob.joblog.events import JobPhase
+from kfjob.kinds.registry import get_job
 from kfjob.source.spec_text import load_spec
 from kfjob.spec.job import JobSpec
+from tests.fakes.backend import FakeBackend
 from tests.unit.api import script
+from tests.unit.api.conftest import Shell
 
 TRAIN = "train: {model: tiny-llama, data: synthetic, max_steps: 100, checkpoint_dir: /ckpt}"
 RECORDED = f"name: train\nimage: a:1\nnodes: 2\n{TRAIN}\nenv: {{DB_PASSWORD: tomato-soup}}\n"
@@ -245,3 +249,31 @@ def test_file_on_another_machine_is_not_compared(fake, kfjob, here):
     fake.play("train", *script.TRAINING, spec=spec, submitted_by="you@there", spec_file=f"{'0' * 16} {file}")
     assert kfjob("relaunch", "train") == 0
     assert "has changed" not in kfjob.err
+
+
+def read_expressions(fake: FakeBackend) -> list[dict[str, object]]:
+    """Return the fields that the nodes of the newest launch must match."""
+    pod = get_job(fake.objects)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    terms = pod.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    return [field for term in terms.get("nodeSelectorTerms", []) for field in term.get("matchFields", [])]
+
+
+def test_node_is_avoided_by_this_launch_only(fake: FakeBackend, kfjob: Shell):
+    fake.play("train", script.job(JobPhase.FAILED), spec=script.SPEC)
+    assert kfjob("relaunch", "train", "--avoid-node", "node-7", "--avoid-node", "node-8") == 0
+    assert [field["values"] for field in read_expressions(fake)] == [["node-7"], ["node-8"]]
+    fake.objects.clear()
+    assert kfjob("relaunch", "train") == 0
+    assert read_expressions(fake) == []
+
+
+def test_node_that_does_not_exist_is_a_warning(fake: FakeBackend, kfjob: Shell):
+    fake.play("train", script.job(JobPhase.FAILED), spec=script.SPEC)
+    assert kfjob("relaunch", "train", "--avoid-node", "node-7") == 0
+    assert "warning: the cluster has no node `node-7` to avoid" in kfjob.err
+
+
+def test_machine_has_no_node_to_avoid(on_machine: FakeBackend, kfjob: Shell):
+    on_machine.play("train", script.job(JobPhase.FAILED), spec=script.SPEC)
+    assert kfjob("relaunch", "train", "--backend", "local", "--avoid-node", "node-7") == 2
+    assert ("stop", "train") not in on_machine.calls

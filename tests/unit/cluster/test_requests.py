@@ -15,11 +15,6 @@ def test_a_create_is_strict_and_not_repeatable():
     assert not request.repeatable
 
 
-def test_each_kind_is_created_in_its_api_group():
-    pod = requests.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "llama-etcd", "namespace": "ml"}})
-    assert (pod.path, pod.resource) == ("/api/v1/namespaces/ml/pods", "pods")
-
-
 def test_an_apply_is_server_side():
     request = requests.apply(MANIFEST)
     assert (request.method, request.content_type) == ("PATCH", "application/apply-patch+yaml")
