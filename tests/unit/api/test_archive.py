@@ -1,7 +1,8 @@
-"""Commands that archive one launch at the same time: one writes at a time, and none replaces more by less."""
+"""Archives of a launch: one command writes at a time and replaces nothing by less; a guard writes while the job runs."""
 
 from __future__ import annotations
 
+import json
 import threading
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.api.lifecycle.archive import archive_job
+from kfjob.api.lifecycle.running_archive import RunningArchive
 from kfjob.api.reader import LiveReader, open_snapshot
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
@@ -17,6 +19,9 @@ from kfjob.backends.archived_job import ArchivedJob
 from kfjob.base.concurrency import Task
 from kfjob.base.units import SECOND
 from kfjob.joblog.events import Event, JobChanged, JobPhase, JobSnapshot, LogLine, PodChanged, PodPhase
+from kfjob.joblog.observe_config import ObserveConfig
+from kfjob.joblog.view.job_view import JobView
+from kfjob.joblog.view.reduction import reduce
 from tests.fakes.backend import FakeBackend
 
 PODS = ("train-worker-0", "train-worker-1")
@@ -94,3 +99,66 @@ def test_a_job_that_was_stopped_has_ended_when_its_archive_was_written(tmp_path)
     folder.write_snapshot(path, JobSnapshot(name="train", namespace="default", job=job))
     read = ArchivedJob(path).snapshot().job
     assert (read.phase, read.created, read.ended) == (JobPhase.STOPPED, 5 * SECOND, 65 * SECOND)
+
+
+POD, PASSWORD = "train-worker-0", "correcthorsebattery"
+SPEC = json.dumps({"name": "train", "image": "i:1", "command": ["x"], "env": {"DB_PASSWORD": PASSWORD}})
+RUNNING = JobChanged(phase=JobPhase.RUNNING)
+JOB = JobSnapshot(name="train", namespace="n", job=RUNNING, uid="u", launch="l1", job_kind="PyTorchJob", spec=SPEC)
+STATE = PodChanged(pod=POD, phase=PodPhase.RUNNING, message=f"with {PASSWORD}")
+
+
+def line(number: int, text: str = "", container: str = "c1") -> LogLine:
+    return LogLine(pod=POD, text=text or f"step {number}", time=number, container_id=container)
+
+
+def write_events(root: Path, *events: Event) -> list[str]:
+    """Write the events with an archive of their own; return what it says."""
+    said: list[str] = []
+    archive, view = RunningArchive(JOB, root, notify=said.append), JobView(config=ObserveConfig(workers=(POD,)))
+    for event in events:
+        view = reduce(view, event)
+        archive.add(view, event)
+    archive.close()
+    return said
+
+
+def read_log(root: Path, *, previous: bool = False) -> list[str]:
+    log = folder.log_path(root / "n" / "train" / "l1", POD, previous=previous)
+    return [text.partition("Z ")[2] for text in log.read_text().splitlines()]
+
+
+def test_lines_and_state_are_written_without_secrets(tmp_path: Path):
+    assert write_events(tmp_path, RUNNING, STATE, line(1), line(2, f"login with {PASSWORD}")) == []
+    assert read_log(tmp_path) == ["step 1", "login with [redacted]"]
+    snapshot = folder.read_snapshot(tmp_path / "n" / "train" / "l1")
+    assert (snapshot.uid, [pod.pod for pod in snapshot.pods]) == ("u", [POD])
+    assert PASSWORD not in snapshot.pods[0].message
+
+
+def test_guard_that_reads_a_log_again_appends_only_what_is_new(tmp_path: Path):
+    write_events(tmp_path, line(1), line(2))
+    write_events(tmp_path, line(1), line(2), line(3))
+    assert read_log(tmp_path) == ["step 1", "step 2", "step 3"]
+
+
+def test_flush_leaves_nothing_that_a_later_write_could_repeat(tmp_path: Path):
+    archive = RunningArchive(JOB, tmp_path, notify=print)
+    archive.add(JobView(), line(1))  # the first line is written at once
+    archive.add(JobView(), line(2))
+    assert read_log(tmp_path) == ["step 1"]
+    archive.flush()
+    assert read_log(tmp_path) == ["step 1", "step 2"]
+    archive.close()
+
+
+def test_log_of_a_container_before_its_restart_is_kept(tmp_path: Path):
+    write_events(tmp_path, line(1), line(2), line(3, container="c2"))
+    assert read_log(tmp_path, previous=True) == ["step 1", "step 2"]
+    assert read_log(tmp_path) == ["step 3"]
+
+
+def test_folder_that_cannot_be_written_is_said_once(tmp_path: Path):
+    (tmp_path / "n").write_text("a file")
+    (said,) = write_events(tmp_path, line(1), line(2))
+    assert said.startswith("train: its logs are not archived while it runs: ")

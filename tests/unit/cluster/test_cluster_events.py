@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kfjob.cluster import cluster_events
 from kfjob.cluster.client import Client
 from kfjob.cluster.cluster_events import EventSelector, kubernetes_event, read_events, workload_status
 from kfjob.cluster.requests import Request
@@ -140,6 +141,14 @@ def test_events_of_all_pages_are_sorted_by_time():
     assert [one.name for one in read_events(client, KIND, QUEUED)] == ["train-worker-1", "w", "train-worker-0"]
     assert transport.requests[-1].path == "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"
     assert transport.requests[-1].query == (("labelSelector", "kueue.x-k8s.io/job-uid=u-1"),)
+
+
+def test_pages_of_events_without_an_end_are_not_all_read(monkeypatch):
+    monkeypatch.setattr(cluster_events, "MAX_EVENT_PAGES", 5)
+    transport = FakeTransport(lambda _: reply({"metadata": {"continue": "more"}, "items": []}))
+    job = {**JOB, "metadata": {**JOB["metadata"], "namespace": "team"}}
+    assert read_events(Client(transport, host="test"), KIND, job) == []
+    assert len(transport.requests) == 5
 
 
 def test_forbidden_events_are_left_out_and_an_expired_list_ends():

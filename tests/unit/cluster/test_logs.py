@@ -152,12 +152,15 @@ def runs(draw: st.DrawFn) -> list[list[tuple[int, str]]]:
     return made
 
 
-@given(
+cut_anywhere = given(
     logs=runs(),
     cuts=st.lists(st.integers(min_value=0, max_value=500), max_size=10),
     clean=st.lists(st.booleans(), max_size=10),
-    chunk=st.integers(min_value=1, max_value=70),
+    chunk=st.integers(min_value=1, max_value=200),
 )
+
+
+@cut_anywhere
 def test_follow_yields_each_line_once_wherever_the_stream_is_cut(
     logs: list[list[tuple[int, str]]], cuts: list[int], clean: list[bool], chunk: int
 ):
@@ -173,12 +176,7 @@ def select_losses(block: bytes) -> list[tuple[int, int]]:
     return [(start, end) for start, end in lines if b"Loss" in block[start:end]]
 
 
-@given(
-    logs=runs(),
-    cuts=st.lists(st.integers(min_value=0, max_value=500), max_size=10),
-    clean=st.lists(st.booleans(), max_size=10),
-    chunk=st.integers(min_value=1, max_value=200),
-)
+@cut_anywhere
 @example(logs=[[(START + 1, ""), (START + 1, "x")]], cuts=[32], clean=[], chunk=1)
 @example(
     logs=[[(START + 1, ""), (START + 1, ""), (START + 2, ""), (START + 2, "")]], cuts=[0, 96, 0], clean=[False, False], chunk=1

@@ -20,8 +20,9 @@ from kfjob.cluster.watch import ItemChange, JobState, ListedObjects, ObjectWatch
 from kfjob.joblog.events import JobChanged, JobPhase, PodChanged, PodPhase, StateEvent, StoreChanged
 from kfjob.kinds.registry import find_kind
 from tests.fakes.transport import FakeStream, FakeTransport, refused, reply
-from tests.hostile_server import wait_until
+from tests.hostile_server import Answer, HostileServer, Received, json_answer, refusal, serve, wait_until
 from tests.pytorchjobs import KIND
+from tests.unit.cluster.test_client import connect
 
 RESET = ConnectionLost("connection reset")
 
@@ -334,3 +335,42 @@ def test_very_long_resource_version_is_one_error_and_goes_into_no_request(place:
         list(ObjectWatch(client, selection).changes())
     assert len(str(caught.value)) < 500
     assert max(map(len, versions)) <= 1
+
+
+GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
+BOOKMARK = {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": "11"}}}
+ADDED = {"type": "ADDED", "object": {"kind": "Pod", "metadata": {"name": "p", "uid": "u", "resourceVersion": "11"}}}
+WATCHES: dict[str, Answer] = {
+    "410": refusal(410, "Expired", "too old resource version"),
+    "410 in the stream": json_answer(GONE),
+    "500": refusal(500, "InternalError"),
+    "429": refusal(429, "TooManyRequests"),
+    "ended at once": Answer(body=[]),
+    "half an event": Answer(body=[b'{"type": "ADD']),
+    "a bookmark and the end": json_answer(BOOKMARK),
+    "an event and the end": json_answer(ADDED),
+}
+
+
+@pytest.mark.parametrize("answer", WATCHES.values(), ids=WATCHES)
+def test_a_watch_that_always_ends_is_opened_less_and_less_often(answer: Answer):
+    """The pauses are counted instead of waited for."""
+    pauses: list[float] = []
+
+    def respond(_: HostileServer, received: Received) -> Answer:
+        return answer if "watch=true" in received.path else json_answer({"metadata": {"resourceVersion": "10"}, "items": []})
+
+    with serve(respond) as hostile, contextlib.closing(connect(hostile.url)) as client:
+        watch = ObjectWatch(client, requests.select_dependents(KIND, "pods", "ml", "llama"))
+
+        def pause(seconds: float) -> bool:
+            pauses.append(seconds)
+            if len(pauses) == 12:
+                watch.close()
+            return True
+
+        client.pause = pause  # type: ignore[method-assign]
+        list(watch.changes())
+    assert len(hostile.received) <= 2 * len(pauses), "no request without a pause"
+    assert pauses[-1] >= 5.0, pauses
+    assert sum(pauses) > 30.0

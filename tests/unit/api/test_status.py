@@ -1,11 +1,13 @@
-"""The log of the container before a restart belongs to the state of a job, or its loss is reported."""
+"""What a status reads of containers before a restart and of nodes that do not answer; what it cannot read is reported."""
 
 from __future__ import annotations
 
 import json
 
+import pytest
 from msgspec.structs import replace
 
+from kfjob.base.errors import NodeUnreachable
 from kfjob.joblog.events import JobPhase, PodPhase
 from tests.unit.api import script
 
@@ -39,3 +41,20 @@ def test_status_says_that_the_log_of_the_container_before_the_restart_is_gone(fa
     fake.play("train", *script.STARTING, *script.block(0, 0, 5), SECOND, *ENDED, spec=script.SPEC)
     assert kfjob("status", "train") == 0
     assert LOST in kfjob.out
+
+
+@pytest.mark.parametrize("silent", ["train-worker-0", "train-worker-1"])
+def test_status_names_the_pod_whose_node_does_not_answer(fake, kfjob, monkeypatch, silent):
+    read = fake.logs
+
+    def logs(ref, pod, log_range, **options):
+        if pod == silent:
+            raise NodeUnreachable(f"the log of pod `{pod}` cannot be read: its node does not answer")
+        return read(ref, pod, log_range, **options)
+
+    fake.play("train", *script.TRAINING, spec=script.SPEC)
+    monkeypatch.setattr(fake, "logs", logs)
+    assert kfjob("status", "train") == 0
+    assert f"`{silent}`: NodeNotReady (its node does not answer)" in kfjob.out
+    assert kfjob("master", "train") == 0
+    assert kfjob("diagnose", "train") == 0
