@@ -61,10 +61,8 @@ def test_strategies_of_the_comparison_are_side_by_side():
     ("fields", "name"),
     [
         ({}, "full"),
-        ({"sharding": "hybrid"}, "hybrid"),
         ({"sharding": "no_shard"}, "no_shard"),
         ({"sharding": "hybrid_shard_grad_op"}, "hybrid_shard_grad_op"),
-        ({"strategy": "ddp"}, "ddp"),
         ({"strategy": "dp"}, "dp"),
         *(({"strategy": "deepspeed", "zero_stage": stage}, f"zero-{stage}") for stage in range(4)),
     ],

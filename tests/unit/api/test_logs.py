@@ -65,7 +65,6 @@ def play_eight_pods(fake: FakeBackend) -> None:
         (("--all",), range(8)),
         (("--pod", "train-worker-2", "--pod", "train-worker-5"), (2, 5)),
         (("--node", "node-1"), (2, 3)),
-        (("--rank", "0,2"), (7, 0)),
         (("--rank", "2-6"), (0, 1, 2)),
         (("--rank", "1,last"), (7, 6)),
         (("--rank", "15", "--node", "node-0"), (6, 0, 1)),
@@ -91,8 +90,6 @@ def test_log_of_one_failed_pod_has_no_prefix(fake, kfjob):
     [
         (("--node", "node-9"), 3, "no pod of the job is on node `node-9`"),
         (("--first-error", "--pod", "train-worker-0"), 2, "cannot be used together"),
-        (("--first-error", "-f"), 2, "`--first-error` and `--follow` cannot be used together"),
-        (("--first-error", "-p"), 2, "`--first-error` and `--previous` cannot be used together"),
         (("--first-error", "--since", "5m"), 2, "`--first-error` and `--since` cannot be used together"),
         (("--first-error", "-c", "sidecar"), 2, "`--first-error` and `--container` cannot be used together"),
         (("--include", "(?=a)"), 2, "kfjob uses RE2, whose syntax has no look-ahead"),

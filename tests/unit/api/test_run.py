@@ -212,7 +212,6 @@ def test_an_error_names_options_and_no_fields(kfjob, gpus):
     [
         ("for example `volumes: [{name: a, pvc: b}]`", "for example `--set 'volumes=[{name: a, pvc: b}]'`"),
         ("or set `launcher: torchrun`", "or add `--set launcher=torchrun`"),
-        ("`lint: {ignore: [a-b]}` allows it", "`--set 'lint={ignore: [a-b]}'` allows it"),
         ("change `resources` or `scheduling`", "change `--gpus` or `--cpu` or `--memory` or `--set scheduling=…`"),
         (r"`progress: '(?P<step>\d+)'` in the spec reads them", r"`--set progress='(?P<step>\d+)'` reads them"),
         ("job `train` needs `torchrun`", "job `train` needs `torchrun`"),

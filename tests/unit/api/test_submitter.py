@@ -30,6 +30,7 @@ SPEC = JobSpec(name="train", image="a:1", command=["python", "a.py"])
 OTHER = SPEC.model_copy(update={"image": "b:1"})
 RUNNING = JobChanged(phase=JobPhase.RUNNING)
 ENDED = JobChanged(phase=JobPhase.FAILED, ended=1_700_000_000_000_000_000)
+AT = "and it ended at 2023-11-14 22:13:20 UTC (Failed)"
 ME = "me@here"
 
 
@@ -80,24 +81,16 @@ def test_job_of_a_template_that_another_user_submitted_stays(fake, kfjob, here):
     (here / "t.yaml").write_text(TEMPLATE)
     fake.play("train", ENDED, manifest="[]", submitted_by="you@there")
     assert kfjob("submit", "--template", "t.yaml") == 1
-    assert "`you@there` submitted it, and it ended at 2023-11-14 22:13:20 UTC (Failed)" in kfjob.err
+    assert f"`you@there` submitted it, {AT}" in kfjob.err
     assert fake.calls == []
 
 
 @pytest.mark.parametrize(
     ("submitted_by", "spec", "cause"),
     [
-        ("you@there", SPEC, f"`you@there` submitted it, and it ended at 2023-11-14 22:13:20 UTC (Failed)\nyou are `{ME}`"),
-        (
-            "",
-            SPEC,
-            f"it has no record of who submitted it, and it ended at 2023-11-14 22:13:20 UTC (Failed)\nyou are `{ME}`",
-        ),
-        (
-            ME,
-            None,
-            f"it has no spec that kfjob can read\n`{ME}` submitted it, and it ended at 2023-11-14 22:13:20 UTC (Failed)",
-        ),
+        ("you@there", SPEC, f"`you@there` submitted it, {AT}\nyou are `{ME}`"),
+        ("", SPEC, f"it has no record of who submitted it, {AT}\nyou are `{ME}`"),
+        (ME, None, f"it has no spec that kfjob can read\n`{ME}` submitted it, {AT}"),
     ],
 )
 def test_launch_of_another_user_is_not_replaced_without_being_asked(fake, settings, submitted_by, spec, cause):
@@ -137,11 +130,7 @@ def test_user_is_a_setting_and_by_default_that_of_the_process(here, monkeypatch)
     ("holder", "title", "message"),
     [
         ((ME, ENDED), None, "job `train` has ended, and gives its name to the next launch"),
-        (
-            ("you@there", ENDED),
-            "job `train` exists already",
-            "`you@there` submitted it, and it ended at 2023-11-14 22:13:20 UTC",
-        ),
+        (("you@there", ENDED), "job `train` exists already", f"`you@there` submitted it, {AT}"),
         ((ME, RUNNING), None, "job `train` runs already with this spec (launch l1); a submit starts nothing"),
         (("you@there", RUNNING), None, "job `train` runs already with this spec"),
         ((ME, RUNNING, OTHER), "job `train` runs already (Running)", "the new spec differs"),

@@ -6,6 +6,7 @@ import json
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,17 +156,12 @@ def test_one_thread_renews_for_all(front: FakeFront, url: str, tmp_path: Path):
     client = connect(kubeconfig=kubeconfig(tmp_path, url, {"token": "old"})).client
     kubeconfig(tmp_path, url, {"token": "one"})
     count, together = 8, threading.Barrier(8)
-    got: list[str] = []
 
-    def ask() -> None:
+    def ask(_: int) -> Any:
         together.wait()
-        got.append(client.call(requests.get("pods", "ml", POD))["metadata"]["name"])
+        return client.call(requests.get("pods", "ml", POD))["metadata"]["name"]
 
-    threads = [threading.Thread(target=ask) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(count) as pool:
+        assert list(pool.map(ask, range(count))) == [POD] * count
     client.close()
-    assert got == [POD] * count
     assert front.refusals <= count
