@@ -199,13 +199,6 @@ def test_expired_login_is_renewed(tmp_path, name: str):
         assert registry.get_blob(name, content.digest) == content.content
 
 
-def test_unknown_certificate_authority_is_an_error(private: RealRegistry):
-    untrusting = Registry(Endpoint(url=f"https://{private.host}"), login=known, limits=HURRIED)
-    with untrusting as registry, pytest.raises(Unreachable, match="is not trusted") as caught:
-        registry.get_manifest("a", "1")
-    assert "certs.d" in (caught.value.hint or "")
-
-
 def test_missing_registry_is_unreachable():
     absent = Registry(Endpoint(url=f"http://127.0.0.1:{free_port()}"), limits=HURRIED)
     with absent as registry, pytest.raises(Unreachable, match="does not answer") as caught:

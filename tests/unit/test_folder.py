@@ -152,6 +152,7 @@ def test_a_file_without_times_and_without_a_last_line_end(tmp_path: Path):
         (None, "three"),
     ]
     assert texts(path, LogRange(tail=1)) == ["three"]
+    assert texts(path, LogRange(tail=0)) == []
 
 
 @given(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 import kfjob
 from kfjob.base.errors import SpecError, UsageError
 from kfjob.spec.job import JobSpec
+from tests.missing_packages import run_without
 
 SPEC = {"name": "llama", "image": "registry.test/llama:7", "nodes": 2, "command": "torchrun train.py"}
 METRIC = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
@@ -96,23 +94,6 @@ def test_other_objects_are_errors(manifest, message):
         kfjob.from_pytorchjob(manifest)
 
 
-WITHOUT_SDK = """
-import sys
-from importlib.abc import MetaPathFinder
-
-class Missing(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "kubeflow":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Missing())
-"""
-
-
-def run_without_sdk(program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", WITHOUT_SDK + program], capture_output=True, text=True, check=False)
-
-
 def test_missing_extra_is_an_error_with_a_hint():
     program = """
 from kfjob import JobSpec, to_pytorchjob
@@ -122,7 +103,7 @@ try:
 except UsageError as err:
     print(err)
 """
-    process = run_without_sdk(program)
+    process = run_without(["kubeflow"], program)
     assert process.stdout.startswith("error: the package `kubeflow-training` is not installed\n"), process.stderr
     assert process.stdout.endswith("hint: in a checkout of kfjob, run `uv pip install --editable '.[sdk]'`\n")
 
@@ -136,5 +117,5 @@ for module in pkgutil.walk_packages(kfjob.__path__, "kfjob."):
     if not module.name.startswith("kfjob.trainer") and not module.name.endswith("__main__"):
         import_module(module.name)
 """
-    process = run_without_sdk(program)
+    process = run_without(["kubeflow"], program)
     assert process.returncode == 0, process.stderr

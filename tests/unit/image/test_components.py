@@ -11,23 +11,13 @@ from types import ModuleType
 import pytest
 
 from kfjob.image import components
+from tests.missing_packages import run_without
 
-WITHOUT = """
-import sys
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {names!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Blocked())
-from kfjob.image.components import main
-sys.exit(main({argv!r}))
-"""
 CONTROL_PLANE = ["pydantic", "yaml", "click", "rich", "kubernetes", "boto3", "botocore", "urllib3", "envsubst"]
 
 
 def run(blocked: list[str], *argv: str) -> subprocess.CompletedProcess[str]:
-    code = WITHOUT.format(names=blocked, argv=list(argv))
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    return run_without(blocked, f"from kfjob.image.components import main\nsys.exit(main({list(argv)!r}))")
 
 
 def test_components_without_torch_and_control_plane():

@@ -18,11 +18,10 @@ from kfjob.image.folder import format_secrets_warning, read_folder, refuse_secre
 from kfjob.image.layers import MTIME, pack_layer
 
 
-def write(root: Path, **files: str) -> Path:
-    for name, text in files.items():
-        path = root / name.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+def make_files(root: Path, files: dict[str, str]) -> Path:
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
     return root
 
 
@@ -32,9 +31,8 @@ def paths(root: Path) -> list[str]:
 
 @pytest.fixture
 def src(tmp_path: Path) -> Path:
-    write(
-        tmp_path / "src", **{"train.py": "print(1)", "lib__a.py": "a", "lib__deep__b.py": "", "lib-old.py": "x", "run.sh": "#!"}
-    )
+    files = {"train.py": "print(1)", "lib/a.py": "a", "lib/deep/b.py": "", "lib-old.py": "x", "run.sh": "#!"}
+    make_files(tmp_path / "src", files)
     (tmp_path / "src" / "run.sh").chmod(0o755)
     (tmp_path / "src" / "link.py").symlink_to("lib/a.py")
     return tmp_path / "src"
@@ -42,7 +40,7 @@ def src(tmp_path: Path) -> Path:
 
 def test_a_report_of_kfjob_is_no_code_unless_the_user_includes_it(src: Path):
     before = read_folder(src).compute_digest()
-    write(src, **{"fit-report.html": "<html>"})
+    make_files(src, {"fit-report.html": "<html>"})
     assert read_folder(src).compute_digest() == before
     (src / ".dockerignore").write_text("!fit-report.html")
     assert "fit-report.html" in paths(src)
@@ -124,9 +122,7 @@ def test_dockerignore_excludes_files(src: Path):
 
 def test_default_patterns_without_a_dockerignore(src: Path):
     before = paths(src)
-    write(src, **{".git__HEAD": "", ".venv__bin__python": "", ".ruff_cache__x": ""})
-    (src / "lib" / "__pycache__").mkdir()
-    (src / "lib" / "__pycache__" / "a.pyc").touch()
+    make_files(src, dict.fromkeys([".git/HEAD", ".venv/bin/python", ".ruff_cache/x", "lib/__pycache__/a.pyc"], ""))
     assert paths(src) == before
 
 
@@ -141,7 +137,7 @@ def test_link_out_of_the_folder_is_refused(src: Path, target: str):
 
 
 def test_indirect_link_out_of_the_folder_is_refused(tmp_path: Path):
-    src = write(tmp_path / "src", a__b__c="x")
+    src = make_files(tmp_path / "src", {"a/b/c": "x"})
     (src / "deep").symlink_to("a/b")
     (src / "bad").symlink_to("deep/../../../outside")  # by its text it stays within
     with pytest.raises(Refused, match="leads out"):
@@ -149,7 +145,7 @@ def test_indirect_link_out_of_the_folder_is_refused(tmp_path: Path):
 
 
 def test_links_within_the_folder_are_kept(tmp_path: Path):
-    src = write(tmp_path / "src", a__b="x")
+    src = make_files(tmp_path / "src", {"a/b": "x"})
     (src / "a" / "up").symlink_to("../a/b")
     (src / "self").symlink_to("self")
     (src / "nowhere").symlink_to("not/there")
@@ -175,7 +171,7 @@ def test_special_file_is_an_error(src: Path, make: Callable[[Path], object]):
 
 
 def test_missing_folder_is_an_error(tmp_path: Path):
-    write(tmp_path, file="x")
+    make_files(tmp_path, {"file": "x"})
     for name in ("file", "absent"):
         with pytest.raises(NotFound, match="is not a folder"):
             read_folder(tmp_path / name)
@@ -211,7 +207,7 @@ def test_deleted_file_is_refused(src: Path):
 
 
 def test_whiteout_name_is_refused(src: Path):
-    write(src, **{".wh.train.py": ""})
+    make_files(src, {".wh.train.py": ""})
     with pytest.raises(Refused, match="would delete"), pack_layer(read_folder(src), "/w"):
         pass
 
@@ -253,13 +249,6 @@ HARMLESS = {
     ".gitignore": "",
     "sub/.git": "gitdir: ../x",
 }
-
-
-def make_files(root: Path, files: dict[str, str]) -> Path:
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-    return root
 
 
 @pytest.mark.parametrize("path", SECRET)
