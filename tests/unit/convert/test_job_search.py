@@ -318,7 +318,8 @@ def waiting(host: str, name: str = "wait-for-etcd") -> Any:
 @pytest.mark.parametrize("name", ["wait-for-etcd", "wait"])
 def test_a_wait_for_the_etcd_of_the_same_file_goes_with_it(name):
     conversion = convert(*ETCD, waiting("meet.team", name))
-    assert [container["name"] for container in conversion.spec["pod"]["init_containers"]] == ["fetch"]
+    assert [container["name"] for container in conversion.spec["pod"]["init_containers"]] == ["fetch"]  # from another host
+    assert conversion.spec["rendezvous"] == {"backend": "etcd"}
     assert "overrides" not in conversion.spec
     notes = [str(note) for note in conversion.notes]
     assert any(note.startswith(f"`init container {name}`: left out: it asks for `meet`") for note in notes)
@@ -351,13 +352,6 @@ def run_text(text: str) -> dict[str, Any]:
 def test_what_only_waits_for_a_replaced_etcd_is_removed(container):
     conversion = convert(*ETCD, replace_init_container(elastic("meet"), **container))
     assert "init_containers" not in conversion.spec.get("pod", {})
-    assert conversion.spec["rendezvous"] == {"backend": "etcd"}
-
-
-def test_a_container_with_another_host_stays():
-    container = run_text("wget https://meet-data.example/x")
-    conversion = convert(*ETCD, replace_init_container(elastic("meet"), **container))
-    assert [item["name"] for item in conversion.spec["pod"]["init_containers"]] == ["first"]
     assert conversion.spec["rendezvous"] == {"backend": "etcd"}
 
 

@@ -123,10 +123,6 @@ FULL = make_template(
 """A pod with everything that often only the Workers have."""
 
 SHAPES: dict[str, dict[str, Any]] = {
-    "entry point": make_twins(make_template({"command": None})),
-    "arguments": make_manifest(
-        make_template({"command": None, "args": ["epochs=3"]}), make_template({"command": None, "args": ["epochs=3"]})
-    ),
     "metadata": make_twins(
         make_template(labels={"team": "a", "pod": "1"}, annotations={"note": "x", "pod/only": "why"}),
         metadata={"labels": {"team": "a", "job": "2"}, "annotations": {"note": "x", "job/only": "z"}},
