@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import threading
 import time
 import tracemalloc
@@ -101,6 +102,11 @@ def test_a_folder_that_says_nothing(tmp_path: Path):
     for place in (tmp_path, tmp_path / "missing"):
         with pytest.raises(NotFound):
             folder.read_snapshot(place)
+
+
+def test_what_is_made_is_private(tmp_path: Path):
+    made = folder.make_private(tmp_path / "a" / "b")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (made, made.parent)] == [0o700, 0o700]
 
 
 def test_launches_come_in_the_order_of_their_time(tmp_path: Path):

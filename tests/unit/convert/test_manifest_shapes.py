@@ -395,9 +395,10 @@ def test_more_variables_and_annotations_need_no_more_compilations(monkeypatch):
         for module in (import_job, comparison):
             monkeypatch.setattr(module, "compile_spec", lambda spec, calls=calls: calls.append(1) or compile_spec(spec))
         env = [{"name": f"V{n}", "value": "x"} for n in range(number)]
-        texts = {f"key-{n}": "x" for n in range(number)}
-        manifest = make_manifest(make_template({"env": env}, annotations=texts), metadata={"annotations": texts})
-        assert import_manifest(yaml.safe_dump(manifest)).spec["annotations"] == texts
+        texts, own = ({f"{name}-{n}": "x" for n in range(number)} for name in ("pod", "job"))
+        manifest = make_manifest(make_template({"env": env}, annotations=texts), metadata={"annotations": texts | own})
+        spec = import_manifest(yaml.safe_dump(manifest)).spec
+        assert (spec["annotations"], spec["job_annotations"]) == (texts, own)
         counts.append(len(calls))
     assert counts[0] == counts[1] < 40
 
