@@ -67,15 +67,21 @@ CPU = "{compute_environment: LOCAL_MACHINE, distributed_type: MULTI_CPU, num_mac
 CPU += "use_cpu: true, rdzv_backend: static, mixed_precision: '1', gpu_ids: ''}"
 
 
-def export_spec(spec: JobSpec):
-    return export_accelerate(LoadedSpec(spec, Positions())).spec
+def export(**fields):
+    return export_accelerate(LoadedSpec(JobSpec.model_validate({"name": "a", **fields}), Positions()))
+
+
+def export_train(**train):
+    """Return the config and the notes of a training on eight GPUs."""
+    fields = {"model": "llama-3-8b", "data": "/d", "max_steps": 1, **train}
+    conversion = export(processes_per_node=8, resources={"gpus": 8}, train=fields)
+    return conversion.spec, {note.item: note.reason for note in conversion.notes}
 
 
 @pytest.mark.parametrize("text", [FSDP, DEEPSPEED, CPU], ids=["fsdp", "deepspeed", "cpu"])
 def test_round_trip_keeps_every_key(text):
     config = yaml.safe_load(text)
-    spec = JobSpec.model_validate(from_accelerate(config).spec)
-    assert export_spec(spec) == config
+    assert export(**from_accelerate(config).spec).spec == config
 
 
 def test_command_has_the_options_of_the_config():
@@ -157,27 +163,15 @@ def test_accelerate_parses_the_options_like_the_file(text, tmp_path):
 )
 def test_every_sharding_has_a_strategy(sharding, strategy):
     """accelerate's own migration from FSDP version 1 to version 2 loses the last three."""
-    train = {"model": "llama-3-8b", "data": "/d", "max_steps": 1, "sharding": sharding}
-    assert (
-        export_spec(JobSpec.model_validate({"name": "a", "train": train}))["fsdp_config"]["fsdp_sharding_strategy"] == strategy
-    )
+    assert export_train(sharding=sharding)[0]["fsdp_config"]["fsdp_sharding_strategy"] == strategy
 
 
 def test_config_has_the_strategy_of_the_trainer():
-    train = {"model": "llama-3-8b", "data": "/d", "max_steps": 1, "sharding": "shard_grad_op", "activation_checkpointing": True}
-    config = export_spec(JobSpec.model_validate({"name": "a", "nodes": 2, "processes_per_node": 4, "train": train}))
+    train = {"model": "llama-3-8b", "data": "/d", "max_steps": 1, "activation_checkpointing": True}
+    config = export(nodes=2, processes_per_node=4, train=train).spec
     assert (config["distributed_type"], config["mixed_precision"], config["num_processes"]) == ("FSDP", "bf16", 8)
-    assert config["fsdp_config"]["fsdp_sharding_strategy"] == "SHARD_GRAD_OP"
     assert config["fsdp_config"]["fsdp_activation_checkpointing"] is True
-    assert export_spec(JobSpec.model_validate({"name": "a", "command": "x"}))["distributed_type"] == "NO"
-
-
-def export_train(**train):
-    """Return the config and the notes of a training on eight GPUs."""
-    fields = {"model": "llama-3-8b", "data": "/d", "max_steps": 1, **train}
-    spec = {"name": "a", "processes_per_node": 8, "resources": {"gpus": 8}, "train": fields}
-    conversion = export_accelerate(LoadedSpec(JobSpec.model_validate(spec), Positions()))
-    return conversion.spec, {note.item: note.reason for note in conversion.notes}
+    assert export(command="x").spec["distributed_type"] == "NO"
 
 
 def test_fsdp_settings_are_written():
@@ -266,19 +260,16 @@ def test_accelerate_reads_the_config(train, tmp_path):
 
 def test_options_of_a_command_have_values_after_a_space():
     command = ["accelerate", "launch", "--use_fsdp", "--mixed_precision", "bf16", "--fsdp_offload_params=true", "--tee", "3"]
-    conversion = export_accelerate(
-        LoadedSpec(JobSpec.model_validate({"name": "a", "command": [*command, "t.py", "--x=1"]}), Positions())
-    )
+    conversion = export(command=[*command, "t.py", "--x=1"])
     assert conversion.spec["mixed_precision"] == "bf16"
     assert conversion.spec["fsdp_config"] == {"fsdp_offload_params": True}
     assert [note.item for note in conversion.notes] == ["--tee"]
-    other = export_accelerate(LoadedSpec(JobSpec.model_validate({"name": "a", "command": "torchrun t.py"}), Positions()))
-    assert [note.item for note in other.notes] == ["command"]
+    assert [note.item for note in export(command="torchrun t.py").notes] == ["command"]
 
 
 def test_export_needs_the_number_of_processes():
     with pytest.raises(UsageError, match="needs the number of processes"):
-        export_spec(JobSpec.model_validate({"name": "a", "command": "x", "processes_per_node": "auto"}))
+        export(command="x", processes_per_node="auto")
 
 
 @pytest.mark.parametrize(
@@ -306,15 +297,12 @@ def test_date_is_kept_as_text():
 
 @pytest.mark.parametrize("text", ["[1]", '"x"', "{bad", "null", '{"fsdp_config": [1]}'])
 def test_annotation_of_another_program_is_an_error(text):
-    spec = {"name": "a", "command": "accelerate launch t.py", "annotations": {"kfjob.dev/accelerate": text}}
     with pytest.raises(SpecError, match=r"annotation is not|must be a mapping"):
-        export_spec(JobSpec.model_validate(spec))
+        export(command="accelerate launch t.py", annotations={"kfjob.dev/accelerate": text})
 
 
 def test_program_of_a_module_keeps_its_own_options():
-    command = "accelerate launch --multi_gpu -m pkg.train --lr 1 --zero_stage 2 data"
-    spec = JobSpec.model_validate({"name": "a", "command": command, "nodes": 2})
-    conversion = export_accelerate(LoadedSpec(spec, Positions()))
+    conversion = export(command="accelerate launch --multi_gpu -m pkg.train --lr 1 --zero_stage 2 data", nodes=2)
     assert "deepspeed_config" not in conversion.spec
     assert [note.item for note in conversion.notes if note.item in {"--lr", "--zero_stage"}] == []
 
