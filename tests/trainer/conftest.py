@@ -37,71 +37,15 @@ WORDS = [
 ]
 
 
-LONG = (
-    "peak_memory_matches_the_formula[fsdp-bf16-True-128-lora-tied-2]",
-    "peak_memory_matches_the_formula[fsdp-bf16-true-2]",
-    "peak_memory_matches_the_formula[fsdp-bf16-tied-2]",
-    "peak_memory_matches_the_formula[fsdp-2-32-2]",
-    "peak_memory_matches_the_formula[fsdp-2-512-2]",
-    "peak_memory_matches_the_formula[fsdp-2-32-whole-2]",
-    # test_zero.py and the other rows have each value of each setting
-    "measured_memory_matches_the_formula[none-mistral-1-1]",
-    "measured_memory_matches_the_formula[none-gpt_neox-1-1]",
-    "measured_memory_matches_the_formula[fsdp-1-1]",
-    "measured_memory_matches_the_formula[fsdp-bf16-gpt_neox-2-2]",
-    "measured_memory_matches_the_formula[fsdp-hybrid-2-2]",
-    "measured_memory_matches_the_formula[fsdp-hybrid-2-2-1]",
-    "measured_memory_matches_the_formula[fsdp-2-2-2]",
-    "measured_memory_matches_the_formula[none-bf16-gpt_neox-lora-1-1]",
-    "measured_memory_matches_the_formula[none-lora-tied-1-1]",
-    "measured_memory_matches_the_formula[fsdp-bf16-lora-tied-2-2]",
-    "measured_memory_matches_the_formula[fsdp-4-4]",
-    "measured_memory_matches_the_formula[fsdp-76-2-2-2]",
-    "measured_memory_matches_the_formula[none-bf16-mixtral-1-1]",
-    "measured_memory_matches_the_formula[none-bf16-qwen3_moe-1-1]",
-    "peak_memory_matches_the_formula[none-128-1]",
-    "peak_memory_matches_the_formula[none-True-2-1]",
-    "peak_memory_matches_the_formula[none-True-1_0]",
-    "peak_memory_matches_the_formula[none-bf16-1]",
-    "peak_memory_matches_the_formula[fsdp-2]",
-    "offloaded_memory_matches_the_formula[2-bf16-1]",
-    "offloaded_memory_matches_the_formula[1-fp32-2]",
-    "offloaded_memory_matches_the_formula[2-bf16-2]",
-    "memory_matches_the_formula_and_sharded_parts_are_halved[0-bf16]",
-    "memory_matches_the_formula_and_sharded_parts_are_halved[1-fp32]",
-    "memory_matches_the_formula_and_sharded_parts_are_halved[2-bf16]",
-    "memory_matches_the_formula_and_sharded_parts_are_halved[3-fp32]",
-    "chain_of_one_two_four_and_one_ranks[fsdp-zero-2-ddp-fsdp bf16 shuffled0]",
-    "loss_scale_of_deepspeed_is_restored[3-2]",
-    "resume_from_any_step_is_bit_exact[hsdp fp32 packed0]",
-    "resume_from_any_step_is_bit_exact[fsdp fp8 packed0]",
-    "resume_from_any_step_is_bit_exact[zero-1 fp32 shuffled0]",
-    "resume_from_any_step_is_bit_exact[zero-0 bf16 shuffled0]",
-    "resume_from_any_step_is_bit_exact[zero-3 fp32 packed0]",
-    "equal_layers_are_compiled_once[]",
-    # test_equal.py has bit-exact cases of these
-    "every_variant_gives_the_same_losses[2-fsdp no_shard]",
-    "every_variant_gives_the_same_losses[2-fsdp hybrid_shard_grad_op]",
-    *(f"every_variant_gives_the_same_losses[2-deepspeed {stage}]" for stage in range(4)),
-    "four_ranks_have_the_losses_of_one[stream-deepspeed-1-2-1]",
-    "stop_before_the_first_step_is_bit_exact[ddp]",
-    "stop_before_the_first_step_is_bit_exact[zero-2]",
-    "host_waits_for_the_device_only_in_logged_steps[change1]",
-    "host_waits_for_the_device_only_in_logged_steps[change2]",
-    "loss_does_not_depend_on_ranks_or_accumulation[pad-12]",
-    "resume_with_packed_samples_is_bit_exact[chat]",
-    "resume_with_packed_samples_is_bit_exact[tokens-chat]",
-    "full_disk[continue]",
-)
-"""The slowest cases of tests whose other cases, or similar tests, run in CI."""
+SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+SHAPE: dict[str, Any] = {"vocab_size": 320} | SIZES
+"""A small model for the vocabulary of `text_folder`."""
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("trainer")
-        if item.name.removeprefix("test_") in LONG:
-            item.add_marker("long")
 
 
 class Worker:
@@ -298,15 +242,14 @@ def tiny(text_folder):
     }
 
 
-def save_tiny_llama(folder):
+def save_tiny_llama(folder, **changes):
     """Save a Llama with new weights and the vocabulary of `text_folder`, and return its folder."""
     import torch
     import transformers
 
     torch.manual_seed(3)
-    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = transformers.LlamaConfig(vocab_size=320, num_key_value_heads=2, initializer_range=0.1, use_cache=False, **sizes)
-    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    settings = SHAPE | {"num_key_value_heads": 2, "initializer_range": 0.1, "use_cache": False} | changes
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings)).save_pretrained(folder)
     return str(folder)
 
 

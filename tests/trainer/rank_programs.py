@@ -17,7 +17,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from multiprocessing.connection import Connection
@@ -59,7 +59,7 @@ from kfjob.trainer.stochastic_rounding import StochasticAdamW
 from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.storage import open_storage, split_location
 from kfjob.trainer.storage.folder import FolderStorage
-from kfjob.trainer.strategies import make_strategy
+from kfjob.trainer.strategies import Strategy, make_strategy
 from kfjob.trainer.train import train
 from kfjob.trainer.training_run import TrainingRun
 from kfjob.trainer.weights import PretrainedWeights
@@ -88,6 +88,40 @@ class StopAfter(StopRequest):
         return super().ask(ranks)
 
 
+@contextlib.contextmanager
+def observe(owner: Any, name: str, call: Callable[..., object]) -> Iterator[None]:
+    """Call `call` with the arguments of each call of a function or method before it."""
+    original = getattr(owner, name)
+
+    def call_both(*args: Any, **kwargs: Any) -> Any:
+        call(*args, **kwargs)
+        return original(*args, **kwargs)
+
+    with mock.patch.object(owner, name, call_both):
+        yield
+
+
+def before_each_step(call: Callable[[int], object]) -> contextlib.AbstractContextManager[None]:
+    """Call `call` with the number of each step before it begins."""
+    return observe(StepProfiler, "begin_step", lambda _, step: call(step))
+
+
+def build(ranks: Ranks, spec: dict[str, Any]) -> tuple[TrainSpec, Strategy, Any, Any]:
+    """Return a spec, its strategy, and a new model with its optimiser."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model = build_model(parsed, strategy, ranks.device)
+    return parsed, strategy, model, strategy.make_optimizer(model)
+
+
+def accumulate_zeros(spec: TrainSpec, strategy: Strategy, model: Any, samples: int = 1) -> None:
+    """Accumulate the gradients of a step whose tokens are 0."""
+    inputs = torch.zeros(samples, spec.sequence_length, dtype=torch.long)
+    last = spec.gradient_accumulation_steps - 1
+    for number in range(last + 1):
+        strategy.accumulate(model, partial(token_loss, model, inputs, inputs), last=number == last)
+
+
 def run_training(
     ranks: Ranks,
     *,
@@ -102,34 +136,27 @@ def run_training(
     losses: dict[int, float] = {}
     batches: list[list[str]] = []
     evaluations: list[tuple[int, int, float]] = []
-    progress_line, evaluation_line, next_step = metrics.progress_line, metrics.evaluation_line, Prefetcher.next_step
+    next_step = Prefetcher.next_step
     stop = StopAfter(stop_after if only_rank in (None, ranks.rank) else None, micro_batches)
-    begin_step = StepProfiler.begin_step
 
-    def count_step(self: StepProfiler, step: int) -> None:
-        stop.begin_step()
-        begin_step(self, step)
-
-    def record_loss(step: int, **values: Any) -> str:
+    def record_loss(step: int, **values: Any) -> None:
         losses[step] = values["loss"]
-        return progress_line(step, **values)
 
-    def record_evaluation(step: int, **values: Any) -> str:
+    def record_evaluation(step: int, **values: Any) -> None:
         evaluations.append((step, values["tokens"], values["loss"]))
-        return evaluation_line(step, **values)
 
     def record_step(self: Prefetcher) -> HostBatches:
         step = next_step(self)
         batches.extend([hashlib.sha256(sample.tobytes()).hexdigest()[:16] for sample in part] for part in step.samples())
         return step
 
-    metrics.progress_line, metrics.evaluation_line, Prefetcher.next_step = record_loss, record_evaluation, record_step  # type: ignore[method-assign]
-    StepProfiler.begin_step = count_step  # type: ignore[method-assign]
-    try:
+    with (
+        observe(metrics, "progress_line", record_loss),
+        observe(metrics, "evaluation_line", record_evaluation),
+        before_each_step(lambda _: stop.begin_step()),
+        mock.patch.object(Prefetcher, "next_step", record_step),
+    ):
         outcome = train(TrainSpec(**({"log_every": 1} | spec)), ranks, stop, metrics.StartupTimer())
-    finally:
-        metrics.progress_line, metrics.evaluation_line, Prefetcher.next_step = progress_line, evaluation_line, next_step  # type: ignore[method-assign]
-        StepProfiler.begin_step = begin_step  # type: ignore[method-assign]
     return {"losses": losses, "batches": batches, "outcome": vars(outcome), "evaluations": evaluations}
 
 
@@ -156,36 +183,14 @@ class HostReads(TorchDispatchMode):
 def count_host_reads(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
     """Return the number of values that the host reads in each step."""
     counts: list[int] = []
-    begin_step = StepProfiler.begin_step
-
-    def record_count(self: StepProfiler, step: int) -> None:
-        counts.append(reads.count)
-        begin_step(self, step)
-
-    StepProfiler.begin_step = record_count  # type: ignore[method-assign]
     reads = HostReads()
-    tensors: Any = torch.Tensor
-    tensors.tolist = lambda tensor: reads.read_list(tensor)  # noqa: PLW0108 -- a bound method would not get the tensor
-    try:
-        with reads:
-            train(TrainSpec(**spec), ranks, StopAfter(None), metrics.StartupTimer())
-    finally:
-        StepProfiler.begin_step = begin_step  # type: ignore[method-assign]
-        tensors.tolist = TO_LIST
+    with (
+        before_each_step(lambda _: counts.append(reads.count)),
+        mock.patch.object(torch.Tensor, "tolist", lambda tensor: reads.read_list(tensor)),  # noqa: PLW0108 -- a bound method would not get the tensor
+        reads,
+    ):
+        train(TrainSpec(**spec), ranks, StopAfter(None), metrics.StartupTimer())
     return [after - before for before, after in pairwise([*counts, reads.count])]
-
-
-def compute_documents_loss(ranks: Ranks, *, spec: dict[str, Any]) -> float:
-    """Return the loss of new weights on the first global batch, with one forward pass of transformers for each document."""
-    parsed = TrainSpec(**spec)
-    samples = open_data(parsed, rank=0, world_size=1).train.read_batch(resolve_micro_batch_size(parsed))
-    model: Any = build_model(parsed, make_strategy(parsed, ranks), ranks.device)
-    model.set_attn_implementation("sdpa")
-    loss = 0.0
-    for inputs, targets, positions in samples:
-        for tokens in np.split(np.stack([inputs, targets]), np.flatnonzero(positions == 0)[1:], axis=1):
-            loss += token_loss(model, *to_batch(tokens[None], ranks.device)).item()
-    return loss / count_targets(samples)
 
 
 def train_peft_by_hand(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
@@ -312,42 +317,29 @@ def train_by_hand(spec: TrainSpec, model: Any, compute_loss: Callable[..., torch
 def record_collections(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
     """Return the steps of a run before which Python's garbage collector ran."""
     begun, steps = [0], []
-    begin_step = StepProfiler.begin_step
-
-    def count_step(self: StepProfiler, step: int) -> None:
-        begun[0] = step
-        begin_step(self, step)
 
     def record(phase: str, _: dict[str, int]) -> None:
-        if phase == "start" and begun[0]:
-            steps.append(begun[0])
+        if phase == "start" and begun[-1]:
+            steps.append(begun[-1])
 
-    StepProfiler.begin_step = count_step  # type: ignore[method-assign]
     gc.callbacks.append(record)
     try:
-        train(TrainSpec(**spec), ranks, StopAfter(None), metrics.StartupTimer())
+        with before_each_step(begun.append):
+            train(TrainSpec(**spec), ranks, StopAfter(None), metrics.StartupTimer())
     finally:
         gc.callbacks.remove(record)
-        StepProfiler.begin_step = begin_step  # type: ignore[method-assign]
     return steps
 
 
 def record_expert_dtypes(ranks: Ranks, *, spec: dict[str, Any]) -> list[tuple[str, str]]:
     """Train, and return the types of the inputs of grouped matrix products, each pair once."""
     dtypes: set[tuple[str, str]] = set()
-    functions: Any = torch.nn.functional
-    grouped_mm = functions.grouped_mm
 
-    def record(left: torch.Tensor, right: torch.Tensor, **arguments: Any) -> torch.Tensor:
+    def record(left: torch.Tensor, right: torch.Tensor, **_: Any) -> None:
         dtypes.add((str(left.dtype), str(right.dtype)))
-        product: torch.Tensor = grouped_mm(left, right, **arguments)
-        return product
 
-    functions.grouped_mm = record
-    try:
+    with observe(torch.nn.functional, "grouped_mm", record):
         run_training(ranks, spec=spec)
-    finally:
-        functions.grouped_mm = grouped_mm
     return sorted(dtypes)
 
 
@@ -365,13 +357,7 @@ def run_compiled(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     torch._dynamo.reset()
     counters.clear()
     counts: list[int] = []
-    begin_step = StepProfiler.begin_step
-
-    def record_count(self: StepProfiler, step: int) -> None:
-        counts.append(counters["stats"]["unique_graphs"])
-        begin_step(self, step)
-
-    with mock.patch.object(StepProfiler, "begin_step", record_count):
+    with before_each_step(lambda _: counts.append(counters["stats"]["unique_graphs"])):
         result = run_training(ranks, spec=spec | {"compile": True})
     counts.append(counters["stats"]["unique_graphs"])
     return result | {"graphs": counts[-1], "graphs by step": [after - before for before, after in pairwise(counts)]}
@@ -389,28 +375,23 @@ def train_with_nan(
 ) -> dict[str, Any]:
     """Train; on rank `rank` the `loss` and the `gradients` of each step in `steps` are NaN the first time."""
     logged: list[tuple[int, float]] = []
-    trainer: Any = sys.modules[Stepper.__module__]
-    calls, token_loss = [0], trainer.token_loss
-    progress_line = metrics.progress_line
+    calls = 0
 
     def nan_loss(*args: Any) -> Any:
-        calls[0] += 1
+        nonlocal calls
+        calls += 1
         value = token_loss(*args)
-        if calls[0] not in steps or ranks.rank != rank:
+        if calls not in steps or ranks.rank != rank:
             return value
         if not loss:
             return torch.where(value > 0, value, (value - value).sqrt())  # the gradient of the other branch is 0 times infinity
         return value * math.nan if gradients else value + math.nan
 
-    def record_loss(step: int, **values: Any) -> str:
+    def record_loss(step: int, **values: Any) -> None:
         logged.append((step, values["loss"]))
-        return progress_line(step, **values)
 
-    trainer.token_loss, metrics.progress_line = nan_loss, record_loss
-    try:
+    with mock.patch("kfjob.trainer.step.token_loss", nan_loss), observe(metrics, "progress_line", record_loss):
         return {**run_training(ranks, spec=spec, stop_after=stop_after), "steps": logged}
-    finally:
-        trainer.token_loss, metrics.progress_line = token_loss, progress_line
 
 
 def train_as_on_cpu_with_fp16(ranks: Ranks, *, spec: dict[str, Any], steps: Sequence[int] = (), **options: Any) -> Any:
@@ -424,11 +405,7 @@ def train_as_on_cpu_with_fp16(ranks: Ranks, *, spec: dict[str, Any], steps: Sequ
 
 def error_of_train_with_nan(ranks: Ranks, **arguments: Any) -> str:
     """Return the error message of `train_with_nan`."""
-    try:
-        train_with_nan(ranks, **arguments)
-    except KfjobError as error:
-        return str(error)
-    raise AssertionError("the run raised no error")
+    return error_of(train_with_nan, ranks, **arguments)
 
 
 def error_of_train_with_infinite_norm(ranks: Ranks, *, spec: dict[str, Any], step: int) -> str:
@@ -498,75 +475,62 @@ def round_shards(ranks: Ranks) -> list[float]:
 
 def save_not_finite(ranks: Ranks, *, spec: dict[str, Any], source: str, step: int) -> None:
     """Write a checkpoint with a NaN next to the checkpoint `source`, as earlier versions did."""
-    parsed = TrainSpec(**spec)
-    strategy = make_strategy(parsed, ranks)
-    model = build_model(parsed, strategy, ranks.device)
-    state = strategy.checkpoint_state(model, strategy.make_optimizer(model))
+    _, strategy, model, optimizer = build(ranks, spec)
+    state = strategy.checkpoint_state(model, optimizer)
     with torch.no_grad():
         next(iter(model.parameters())).view(-1)[0] = math.nan
     storage, name = split_location(source)
-    writer_module = vars(checkpoint_writer)
-    is_finite, writer_module["is_finite"] = writer_module["is_finite"], lambda *_: True
-    try:
-        with CheckpointWriter(storage, state, ranks) as writer:
-            writer.save(dataclasses.replace(storage.read_manifest(name), step=step, files={}))
-    finally:
-        writer_module["is_finite"] = is_finite
+    with (
+        mock.patch.object(checkpoint_writer, "is_finite", return_value=True),
+        CheckpointWriter(storage, state, ranks) as writer,
+    ):
+        writer.save(dataclasses.replace(storage.read_manifest(name), step=step, files={}))
 
 
 def train_with_failing(ranks: Ranks, *, spec: dict[str, Any], function: str, at: int) -> tuple[str, str]:
     """Train while a function of `checkpoint_writer` fails from its call number `at` on; return the outcome and the error."""
-    module, calls = vars(checkpoint_writer), 0
-    original = module[function]
+    calls = 0
 
-    def fail(*arguments: Any) -> Any:
+    def fail(*_: object) -> None:
         nonlocal calls
         calls += 1
         if calls >= at:
             raise KfjobError(f"{function} failed")
-        return original(*arguments)
 
-    module[function] = fail
-    try:
-        return str(run_training(ranks, spec=spec)["outcome"]["outcome"]), ""
-    except KfjobError as error:
-        return "failed", error.title
-    finally:
-        module[function] = original
+    with observe(checkpoint_writer, function, fail):
+        try:
+            return str(run_training(ranks, spec=spec)["outcome"]["outcome"]), ""
+        except KfjobError as error:
+            return "failed", error.title
 
 
 def weights_after_a_step(ranks: Ranks, *, spec: dict[str, Any]) -> bool:
     """Return whether the full weights that a save took are still the same after the parameters have changed."""
-    parsed = TrainSpec(**spec)
-    strategy = make_strategy(parsed, ranks)
-    model = build_model(parsed, strategy, ranks.device)
-    weights = strategy.checkpoint_state(model, strategy.make_optimizer(model)).full_weights()
-    before = {name: tensor.clone() for name, tensor in weights.items()}
+    _, strategy, model, optimizer = build(ranks, spec)
+    weights = strategy.checkpoint_state(model, optimizer).full_weights()
+    saved = {name: tensor.clone() for name, tensor in weights.items()}
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(1)
-    return all(torch.equal(tensor, before[name]) for name, tensor in weights.items())
+    return all(torch.equal(tensor, saved[name]) for name, tensor in weights.items())
 
 
 def seeds_and_modes(ranks: Ranks, *, spec: dict[str, Any]) -> list[tuple[int, bool]]:
     """Train, and return torch's seed in each micro-batch, and whether the model was in training mode."""
     recorded = []
 
-    def record(model: Any, *batch: Any) -> Any:
+    def record(model: Any, *_: object) -> None:
         recorded.append((torch.initial_seed(), model.training))
-        return token_loss(model, *batch)
 
-    with mock.patch("kfjob.trainer.step.token_loss", record):
+    with observe(sys.modules[Stepper.__module__], "token_loss", record):
         run_training(ranks, spec=spec)
     return recorded
 
 
 def roll_back_to(ranks: Ranks, *, spec: dict[str, Any], before: int | None) -> str:
     """Return the name of the checkpoint to which a run rolls back."""
-    parsed = TrainSpec(**spec)
-    strategy = make_strategy(parsed, ranks)
-    model = build_model(parsed, strategy, ranks.device)
-    state = strategy.checkpoint_state(model, strategy.make_optimizer(model))
+    parsed, strategy, model, optimizer = build(ranks, spec)
+    state = strategy.checkpoint_state(model, optimizer)
     with CheckpointWriter(open_storage(str(parsed.checkpoint_dir)), state, ranks) as writer:
         try:
             return roll_back(writer, model, state, ranks, before=before).name
@@ -576,28 +540,18 @@ def roll_back_to(ranks: Ranks, *, spec: dict[str, Any], before: int | None) -> s
 
 def train_out_of_memory(ranks: Ranks, *, spec: dict[str, Any]) -> str:
     """Return the error message of a run whose first forward pass is out of memory."""
-    trainer: Any = sys.modules[Stepper.__module__]
-    token_loss = trainer.token_loss
-
-    def raise_out_of_memory(*args: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nmore details")
-
-    trainer.token_loss = raise_out_of_memory
-    try:
+    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nmore details")
+    with mock.patch("kfjob.trainer.step.token_loss", side_effect=error):
         return error_of_training(ranks, spec=spec)
-    finally:
-        trainer.token_loss = token_loss
 
 
 def compute_logits(ranks: Ranks, *, spec: dict[str, Any]) -> list[Any]:
     """Return the model's logits of the tokens 0 to 31; the weights are those of the checkpoint `resume`."""
-    parsed = TrainSpec(**spec)
-    strategy = make_strategy(parsed, ranks)
-    model = build_model(parsed, strategy, ranks.device)
+    parsed, _, model, optimizer = build(ranks, spec)
     if parsed.resume != "auto":
         source = find_checkpoint(parsed.resume, None, ranks)
         assert source
-        checkpoint.load_checkpoint(source, model, checkpoint.ModelState(model, strategy.make_optimizer(model)), ranks)
+        checkpoint.load_checkpoint(source, model, checkpoint.ModelState(model, optimizer), ranks)
     ids = torch.arange(32).reshape(2, 16)
     with torch.no_grad():
         values: list[Any] = model.eval()(input_ids=ids).logits.tolist()
@@ -606,8 +560,8 @@ def compute_logits(ranks: Ranks, *, spec: dict[str, Any]) -> list[Any]:
 
 def count_read_weights(ranks: Ranks, *, spec: dict[str, Any]) -> int:
     """Return the number of pretrained numbers that this rank reads before its first step."""
-    module = vars(sys.modules[PretrainedWeights.__module__])
-    safe_open, count = module["safe_open"], 0
+    module = sys.modules[PretrainedWeights.__module__]
+    safe_open, count = vars(module)["safe_open"], 0
 
     class CountedSlice:
         def __init__(self, part: Any) -> None:
@@ -624,11 +578,8 @@ def count_read_weights(ranks: Ranks, *, spec: dict[str, Any]) -> int:
         with safe_open(*args, **kwargs) as tensors:
             yield SimpleNamespace(keys=tensors.keys, get_slice=lambda name: CountedSlice(tensors.get_slice(name)))
 
-    module["safe_open"] = open_counted
-    try:
+    with mock.patch.object(module, "safe_open", open_counted):
         run_training(ranks, spec=spec)
-    finally:
-        module["safe_open"] = safe_open
     return count
 
 
@@ -646,8 +597,13 @@ def compute_transformers_loss(ranks: Ranks, *, spec: dict[str, Any]) -> float:
 
 def error_of_training(ranks: Ranks, **arguments: Any) -> str:
     """Return the error message of `run_training`."""
+    return error_of(run_training, ranks, **arguments)
+
+
+def error_of(program: Callable[..., object], *arguments: Any, **options: Any) -> str:
+    """Return the message of the error that a call raises."""
     try:
-        run_training(ranks, **arguments)
+        program(*arguments, **options)
     except KfjobError as error:
         return str(error)
     raise AssertionError("the run raised no error")
@@ -656,57 +612,34 @@ def error_of_training(ranks: Ranks, **arguments: Any) -> str:
 def make_manifest_unreadable_while_training(ranks: Ranks, *, spec: dict[str, Any], folder: str, step: int) -> str:
     """Train, replace the manifest of a step by a link to itself when the step is logged, and return the outcome."""
     manifest = Path(folder) / f"step-{step:06d}" / "manifest.json"
-    checkpoint_line = metrics.checkpoint_line
 
-    def break_manifest(name: str, path: str, seconds: float) -> str:
+    def break_manifest(name: str, *_: object) -> None:
         if name == manifest.parent.name:
             manifest.unlink()
             manifest.symlink_to(manifest.name)
-        return checkpoint_line(name, path, seconds)
 
-    metrics.checkpoint_line = break_manifest
-    try:
+    with observe(metrics, "checkpoint_line", break_manifest):
         return str(run_training(ranks, spec=spec)["outcome"]["outcome"])
-    finally:
-        metrics.checkpoint_line = checkpoint_line
 
 
 def lose_lease_while_training(ranks: Ranks, *, spec: dict[str, Any], folder: str, at: int) -> str:
     """Train, remove the lease before step `at`, or if that is 0 just before a commit, and return the error."""
-    if at == 0:
-        return _lose_lease_before_commit(ranks, spec)
-    begin_step = StepProfiler.begin_step
 
-    def remove_lease(self: StepProfiler, step: int) -> None:
+    def remove_lease(step: int) -> None:
         if step == at:
             (Path(folder) / LEASE_FILE).unlink(missing_ok=True)
-        begin_step(self, step)
 
-    StepProfiler.begin_step = remove_lease  # type: ignore[method-assign]
-    try:
-        return error_of_training(ranks, spec=spec | {"async_checkpoint": False})
-    finally:
-        StepProfiler.begin_step = begin_step  # type: ignore[method-assign]
+    def take_over(storage: FolderStorage, *_: object) -> None:
+        storage.remove_file(LEASE_FILE)
+        storage.prepare()  # as the other job does
 
-
-def _lose_lease_before_commit(ranks: Ranks, spec: dict[str, Any]) -> str:
-    commit = FolderStorage.commit
-
-    def commit_too_late(self: FolderStorage, *args: Any) -> None:
-        self.remove_file(LEASE_FILE)
-        self.prepare()  # as the other job does
-        commit(self, *args)
-
-    with mock.patch.object(FolderStorage, "commit", commit_too_late):
+    with before_each_step(remove_lease) if at else observe(FolderStorage, "commit", take_over):
         return error_of_training(ranks, spec=spec | {"async_checkpoint": False})
 
 
 def optimizer_settings_after_load(ranks: Ranks, *, spec: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the settings of the optimiser's groups after the checkpoint `resume` is loaded."""
-    parsed = TrainSpec(**spec)
-    strategy = make_strategy(parsed, ranks)
-    model = build_model(parsed, strategy, ranks.device)
-    optimizer = strategy.make_optimizer(model)
+    parsed, strategy, model, optimizer = build(ranks, spec)
     state = strategy.checkpoint_state(model, optimizer)
     source = find_checkpoint(parsed.resume, None, ranks)
     assert source
@@ -716,10 +649,7 @@ def optimizer_settings_after_load(ranks: Ranks, *, spec: dict[str, Any]) -> list
 
 def hash_weights_after_steps(ranks: Ranks, *, spec: dict[str, Any], steps: int) -> str:
     """Return a hash of this rank's parameters after some steps."""
-    parsed = TrainSpec(**spec)
-    strategy = make_strategy(parsed, ranks)
-    model = build_model(parsed, strategy, ranks.device)
-    optimizer = strategy.make_optimizer(model)
+    parsed, strategy, model, optimizer = build(ranks, spec)
     data = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).train
     for step in range(steps):
         torch.manual_seed(100 * step + ranks.rank)
@@ -729,27 +659,6 @@ def hash_weights_after_steps(ranks: Ranks, *, spec: dict[str, Any], steps: int) 
     parameters = [p.to_local() if hasattr(p, "to_local") else p for p in model.parameters()]
     content = b"".join(parameter.detach().contiguous().view(torch.uint8).numpy().tobytes() for parameter in parameters)
     return hashlib.sha256(content).hexdigest()
-
-
-def count_local_elements(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the number of parameter and optimiser elements of this rank after a step, and their dtypes."""
-    parsed = TrainSpec(**spec)
-    strategy = make_strategy(parsed, ranks)
-    model = build_model(parsed, strategy, ranks.device)
-    optimizer = strategy.make_optimizer(model)
-    inputs = torch.zeros(1, 8, dtype=torch.long)
-    strategy.accumulate(model, lambda: model(input_ids=inputs, use_cache=False).logits.float().sum(), last=True)
-    optimizer.step()
-
-    def local(tensor: Any) -> int:
-        return int((tensor.to_local() if hasattr(tensor, "to_local") else tensor).numel())
-
-    state = [value for values in optimizer.state.values() for name, value in values.items() if name.startswith("exp_avg")]
-    return {
-        "parameters": sum(local(parameter) for parameter in model.parameters()),
-        "optimizer": sum(local(value) for value in state),
-        "dtypes": sorted({str(tensor.dtype) for tensor in [*model.parameters(), *state]}),
-    }
 
 
 def measure_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
@@ -793,10 +702,7 @@ def measure_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
 
 def measure_zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     """Return the bytes of this rank's parameters, gradients (the largest after a micro-batch) and optimiser under DeepSpeed."""
-    parsed = TrainSpec(**spec)
-    strategy = make_strategy(parsed, ranks)
-    engine: Any = build_model(parsed, strategy, ranks.device)
-    optimizer: Any = strategy.make_optimizer(engine)
+    parsed, strategy, engine, optimizer = build(ranks, spec)
     inputs = torch.zeros(resolve_micro_batch_size(parsed), parsed.sequence_length, dtype=torch.long)
     gradients = 0
     for number in range(parsed.gradient_accumulation_steps):
@@ -859,15 +765,9 @@ def record_collectives(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
 
 def record_gradient_reductions(ranks: Ranks, *, spec: dict[str, Any]) -> list[tuple[str, int]]:
     """Return the reductions of a step's gradients, and their bytes."""
-    parsed = TrainSpec(**spec)
-    strategy = make_strategy(parsed, ranks)
-    model = build_model(parsed, strategy, ranks.device)
-    strategy.make_optimizer(model)
-    inputs = torch.zeros(1, parsed.sequence_length, dtype=torch.long)
+    parsed, strategy, model, _ = build(ranks, spec)
     with Collectives() as collectives:
-        for number in range(parsed.gradient_accumulation_steps):
-            last = number == parsed.gradient_accumulation_steps - 1
-            strategy.accumulate(model, partial(token_loss, model, inputs, inputs), last=last)
+        accumulate_zeros(parsed, strategy, model)
     return [(name, size) for name, _, size, _ in collectives.records if "reduce" in name]
 
 
@@ -886,14 +786,8 @@ def measure_offloaded_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
     """
     gc.collect()
     before = _live_storages()
-    parsed = TrainSpec(**spec)
-    strategy = make_strategy(parsed, ranks)
-    engine: Any = build_model(parsed, strategy, ranks.device)
-    optimizer: Any = strategy.make_optimizer(engine)
-    for number in range(parsed.gradient_accumulation_steps):
-        inputs = torch.zeros(resolve_micro_batch_size(parsed), parsed.sequence_length, dtype=torch.long)
-        last = number == parsed.gradient_accumulation_steps - 1
-        strategy.accumulate(engine, partial(token_loss, engine, inputs, inputs), last=last)
+    parsed, strategy, engine, optimizer = build(ranks, spec)
+    accumulate_zeros(parsed, strategy, engine, resolve_micro_batch_size(parsed))
     strategy.step(engine, optimizer)
     gc.collect()
     sizes = [size for address, size in _live_storages().items() if address not in before]
@@ -952,14 +846,10 @@ def run_with_comms_logger(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, An
 
 def load_scaled_weights(ranks: Ranks, *, spec: dict[str, Any]) -> list[list[float]]:
     """Return the scales of weights in fp8 after a step, after a second one, and after the first weights are loaded."""
-    parsed = TrainSpec(**spec)
-    strategy = make_strategy(parsed, ranks)
-    model: Any = build_model(parsed, strategy, ranks.device)
-    optimizer = strategy.make_optimizer(model)
-    inputs = torch.zeros(1, parsed.sequence_length, dtype=torch.long)
+    parsed, strategy, model, optimizer = build(ranks, spec)
 
     def take_step() -> list[float]:
-        strategy.accumulate(model, partial(token_loss, model, inputs, inputs), last=True)
+        accumulate_zeros(parsed, strategy, model)
         strategy.step(model, optimizer)
         return read_scales()
 
@@ -981,7 +871,6 @@ def measure_training_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
     same peak in each step.
     """
     parsed = TrainSpec(**spec)
-    inputs = torch.zeros(resolve_micro_batch_size(parsed), parsed.sequence_length, dtype=torch.long)
     gc.collect()  # otherwise tensors of an earlier program would count as freed during the measurement
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         strategy = make_strategy(parsed, ranks)
@@ -989,9 +878,7 @@ def measure_training_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
         optimizer = strategy.make_optimizer(model)
         for _ in range(2 if ranks.world_size == 1 else 5):
             with torch.profiler.record_function(STEP):
-                last = parsed.gradient_accumulation_steps - 1
-                for number in range(last + 1):
-                    strategy.accumulate(model, partial(token_loss, model, inputs, inputs), last=number == last)
+                accumulate_zeros(parsed, strategy, model, resolve_micro_batch_size(parsed))
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 optimizer.zero_grad()
@@ -1101,33 +988,25 @@ def prepare_different_folders(ranks: Ranks, *, folder: str) -> str:
 
 def delete_while_resuming(ranks: Ranks, *, spec: dict[str, Any], folder: str) -> int:
     """Return the last step of a run, while another run wants to delete the checkpoint from which it resumes."""
-    trainer: Any = sys.modules[prepare_run.__module__]
-    load_checkpoint = trainer.load_checkpoint
 
-    def delete_then_load(*args: Any, **kwargs: Any) -> None:
+    def delete(*_: object, **__: object) -> None:
         if ranks.is_rank_zero:
             delete_unless_pinned(open_storage(folder), "step-000001")
         ranks.all_gather(None)
-        load_checkpoint(*args, **kwargs)
 
-    trainer.load_checkpoint = delete_then_load
-    try:
+    with observe(sys.modules[prepare_run.__module__], "load_checkpoint", delete):
         return int(run_training(ranks, spec=spec)["outcome"]["step"])
-    finally:
-        trainer.load_checkpoint = load_checkpoint
 
 
 def delete_after_resuming(ranks: Ranks, *, spec: dict[str, Any], folder: str) -> list[str]:
     """Return the checkpoints in `folder` that another run could not delete in the first step of a run that resumes from one."""
     storage = open_storage(folder)
-    begin_step = StepProfiler.begin_step
 
-    def delete_and_begin(self: StepProfiler, step: int) -> None:
+    def delete(_: int) -> None:
         for name in storage.list_names():
             delete_unless_pinned(storage, name)
-        begin_step(self, step)
 
-    with mock.patch.object(StepProfiler, "begin_step", delete_and_begin):
+    with before_each_step(delete):
         train(TrainSpec(**spec), ranks, StopAfter(None), metrics.StartupTimer())
     return storage.list_names()
 

@@ -25,27 +25,19 @@ from kfjob.trainspec.linear_layers import count_adapters, count_trained, list_li
 from kfjob.trainspec.model_shapes import PRESETS, ModelShape, count_parameters
 from kfjob.trainspec.train_fields import LoraSpec
 from kfjob.trainspec.train_spec import TrainSpec
-from tests.trainer.conftest import save_tiny_llama
+from tests.trainer.conftest import SHAPE, save_tiny_llama
 from tests.trainer.test_model import build
 from tests.trainer.test_pretrained import make_config, save_model
 from tests.trainer.test_run import have_same_state, losses, run_in_stages
 
-SMALL: dict[str, Any] = {
-    "vocab_size": 320,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-}
 FAMILIES: dict[str, dict[str, Any]] = {
-    "llama": SMALL | {"num_key_value_heads": 2},
-    "mistral": SMALL | {"architecture": "mistral", "num_key_value_heads": 2},
-    "qwen2": SMALL | {"architecture": "qwen2", "num_key_value_heads": 2, "tie_word_embeddings": True},
-    "gpt_neox": SMALL | {"architecture": "gpt_neox"},
+    "llama": SHAPE | {"num_key_value_heads": 2},
+    "mistral": SHAPE | {"architecture": "mistral", "num_key_value_heads": 2},
+    "qwen2": SHAPE | {"architecture": "qwen2", "num_key_value_heads": 2, "tie_word_embeddings": True},
+    "gpt_neox": SHAPE | {"architecture": "gpt_neox"},
 }
 LORA: dict[str, Any] = {"r": 4, "lora_alpha": 8}
 LONG_RESUMES: list[dict[str, object]] = [
-    {"strategy": "ddp"},
     {"strategy": "ddp", "precision": "bf16-true"},
     {"strategy": "ddp", "precision": "fp16"},
     {"strategy": "fsdp", "sharding": "hybrid", "shard_size": 2},

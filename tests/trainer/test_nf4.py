@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import Any
 
-import peft
 import pytest
 import torch
 import transformers
@@ -21,12 +19,13 @@ from kfjob.trainspec.linear_layers import count_nf4_bytes, list_quantized
 from kfjob.trainspec.model_shapes import ModelShape
 from kfjob.trainspec.train_fields import LoraSpec
 from kfjob.trainspec.train_spec import TrainSpec
+from tests.trainer.conftest import save_tiny_llama
+from tests.trainer.test_lora import compute_logits, load_with_peft
 from tests.trainer.test_model import build
 from tests.trainer.test_run import have_same_state, losses, run_in_stages
 
 LORA: dict[str, Any] = {"r": 4, "lora_alpha": 8, "quantize": "nf4"}
 SIZES: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
-IDS = torch.arange(32).reshape(2, 16)
 TOLERANCE = 2e-6
 """The difference of a loss that the order of a sum may cause in fp32; the losses are between 4 and 7."""
 
@@ -34,11 +33,7 @@ TOLERANCE = 2e-6
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     """The folder of a Llama. Two ranks divide its smallest linear layers, which have two blocks of scales, and four do not."""
-    folder = tmp_path_factory.mktemp("base") / "model"
-    torch.manual_seed(3)
-    config = transformers.LlamaConfig(vocab_size=320, num_key_value_heads=2, initializer_range=0.05, use_cache=False, **SIZES)
-    transformers.LlamaForCausalLM(config).save_pretrained(folder)
-    return str(folder)
+    return save_tiny_llama(tmp_path_factory.mktemp("base") / "model", initializer_range=0.05, **SIZES)
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +46,6 @@ def one_rank(workers, spec):
     """The losses of one rank."""
     (result,) = workers.run("run_training", {"spec": spec | {"micro_batch_size": 8}})
     return losses(result)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(workers, spec, tmp_path_factory):
-    """A checkpoint of two ranks with shards."""
-    folder = tmp_path_factory.mktemp("adapted")
-    changes = {"strategy": "fsdp", "max_steps": 3, "checkpoint_dir": str(folder)}
-    workers.run("run_training", {"spec": spec | changes}, world_size=2)
-    return folder / "step-000003"
 
 
 def save_rounded(spec, folder):
@@ -141,28 +127,11 @@ def test_every_strategy_has_the_losses_of_one_rank(workers, spec, one_rank, chan
         assert losses(result) == pytest.approx(one_rank, abs=TOLERANCE, rel=0)
 
 
-@pytest.mark.parametrize(
-    ("change", "ranks"),
-    [
-        ({"strategy": "fsdp", "precision": "bf16"}, 2),
-        pytest.param({"strategy": "fsdp"}, 1, marks=pytest.mark.long),
-        *(
-            pytest.param(change, 2, marks=pytest.mark.long)
-            for change in [
-                {"strategy": "fsdp"},
-                {"strategy": "fsdp", "precision": "fp16"},
-                {"strategy": "ddp", "precision": "bf16"},
-                {"strategy": "fsdp", "precision": "bf16-true"},
-            ]
-        ),
-    ],
-    ids=str,
-)
-def test_resume_is_bit_exact(workers, spec, tmp_path, change, ranks):
+def test_resume_is_bit_exact(workers, spec, tmp_path):
     """With dropout."""
-    spec = spec | change | {"lora": LORA | {"lora_dropout": 0.1}, "micro_batch_size": 8 // ranks, "max_steps": 4}
-    whole, all_batches, end = run_in_stages(workers, spec, [(ranks, None)], folder=tmp_path / "whole")
-    resumed, batches, outcome = run_in_stages(workers, spec, [(ranks, 2), (ranks, None)], folder=tmp_path / "parts")
+    spec = spec | {"strategy": "fsdp", "precision": "bf16", "lora": LORA | {"lora_dropout": 0.1}, "max_steps": 4}
+    whole, all_batches, end = run_in_stages(workers, spec, [(2, None)], folder=tmp_path / "whole")
+    resumed, batches, outcome = run_in_stages(workers, spec, [(2, 2), (2, None)], folder=tmp_path / "parts")
     assert (resumed, batches) == (whole, all_batches)
     assert have_same_state(end["checkpoint"], outcome["checkpoint"], tmp_path)
 
@@ -173,37 +142,20 @@ def test_weights_that_ranks_do_not_divide_are_named_once(workers, spec):
     assert [message in workers.log(rank) for rank in range(4)] == [True, False, False, False]
 
 
-def test_resume_with_other_strategies(workers, spec, one_rank, tmp_path):
-    """none -> fsdp on two ranks -> ddp on two ranks."""
-    chain: dict[str, float] = {}
-    for strategy, ranks, steps in (("none", 1, 2), ("fsdp", 2, 2), ("ddp", 2, None)):
-        change = {"strategy": strategy, "micro_batch_size": 8 // ranks}
-        part, _, outcome = run_in_stages(workers, spec | change, [(ranks, steps)], folder=tmp_path / "c")
-        chain |= part
-    assert outcome["step"] == 6
-    assert list(chain.values()) == pytest.approx(one_rank, abs=TOLERANCE, rel=0)
-
-
-def test_checkpoint_holds_adapters_only(checkpoint):
-    names = FileSystemReader(checkpoint).read_metadata().state_dict_metadata
-    assert sum(name.startswith("model.") for name in names) == 2 * 7 * 2
-    assert all(".lora_" in name or "param_groups" in name for name in names)
-
-
-def test_exports_have_the_logits_of_the_run(workers, spec, checkpoint, tmp_path):
-    """PEFT's files on the rounded base, and the merged model."""
+def test_exports_have_the_logits_of_the_run(workers, spec, tmp_path):
+    """PEFT's files on the rounded base, and the merged model, from two ranks with shards."""
+    changes = {"strategy": "fsdp", "max_steps": 3, "checkpoint_dir": str(tmp_path / "c")}
+    workers.run("run_training", {"spec": spec | changes}, world_size=2)
+    checkpoint = tmp_path / "c" / "step-000003"
     (actual,) = workers.run("compute_logits", {"spec": spec | {"resume": str(checkpoint)}})
     assert main([str(checkpoint), str(tmp_path / "peft")]) == 0
     assert len(load_file(tmp_path / "peft" / "adapter_model.safetensors")) == 2 * 7 * 2
     assert "quantize" not in (tmp_path / "peft" / "adapter_config.json").read_text()
     assert main([str(checkpoint), str(tmp_path / "merged"), "--merge"]) == 0
     rounded = transformers.AutoModelForCausalLM.from_pretrained(save_rounded(spec, tmp_path / "rounded"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of transformers about PEFT
-        adapted = peft.PeftModel.from_pretrained(rounded, tmp_path / "peft")
+    adapted = load_with_peft(tmp_path / "peft", rounded)
     for model in (adapted, transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")):
-        with torch.no_grad():
-            assert torch.allclose(model.eval()(input_ids=IDS).logits, torch.tensor(actual), rtol=0, atol=1e-5)
+        assert torch.allclose(compute_logits(model), torch.tensor(actual), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("architecture", ["qwen2", "gpt_neox"])

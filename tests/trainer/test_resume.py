@@ -31,15 +31,10 @@ LONG += [
     for name in ("ddp", "fsdp", "hsdp")
     for data in ("shuffled", "packed")
 ]
-SHORT = [  # each strategy, precision and kind of data; LONG has all combinations
-    ("hsdp", "fp32", "packed"),
+SHORT = [  # LONG has all combinations of strategies, the other precisions and kinds of data
     ("fsdp", "bf16-true", "shuffled"),
     ("ddp", "fp16", "shuffled"),
-    ("zero-0", "bf16", "shuffled"),
-    ("zero-1", "fp32", "shuffled"),
     ("zero-2", "bf16", "packed"),
-    ("zero-3", "fp32", "packed"),
-    ("fsdp", "fp8", "packed"),
 ]
 TOLERANCES = {"fp32": 1e-6, "bf16": 1e-3}
 """Tolerances of a chain of world sizes. fp32: two units in the last place of a loss of 4 to 8, 4.8e-7 each; bf16 has 2.6
@@ -69,7 +64,7 @@ def test_resume_from_any_step_is_bit_exact(workers, spec_of, tmp_path, case):
     assert bool(scales[0]) == (precision == "fp16")
 
 
-@pytest.mark.parametrize(("stage", "ranks"), [(1, 1), pytest.param(2, 2, marks=pytest.mark.long), (3, 2)])
+@pytest.mark.parametrize(("stage", "ranks"), [(1, 1), *(pytest.param(stage, 2, marks=pytest.mark.long) for stage in (2, 3))])
 def test_loss_scale_of_deepspeed_is_restored(workers, tiny, tmp_path, stage, ranks):
     """The gradients of steps 2 and 3 overflow, and the second overflow halves the scale."""
     spec = tiny | ZERO[stage] | {"precision": "fp16", "micro_batch_size": 8 // ranks, "checkpoint_dir": str(tmp_path / "whole")}
@@ -94,7 +89,7 @@ def test_loss_scale_of_another_strategy_is_ignored(workers, tiny, tmp_path):
     assert [scale.get("cur_iter", scale.get("_growth_tracker")) for scale in scales] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("name", ["ddp", "fsdp", "zero-2"])
+@pytest.mark.parametrize("name", ["fsdp", pytest.param("zero-2", marks=pytest.mark.long)])
 def test_stop_before_the_first_step_is_bit_exact(workers, spec_of, tmp_path, name):
     """The optimiser of the checkpoint has counted no step."""
     ranks, change = STRATEGIES[name]
@@ -135,17 +130,6 @@ def test_stop_in_the_middle_of_the_first_step_is_bit_exact(workers, spec_of, tmp
     assert losses(resumed) == losses(plain)
 
 
-def test_stop_during_an_evaluation(workers, tiny, tmp_path):
-    """The evaluation asks before each batch; the second question of a step is the first of its evaluation."""
-    spec = tiny | {"strategy": "ddp", "eval_every": 1, "checkpoint_dir": str(tmp_path / "c")}
-    arguments = {"spec": spec | {"log_every": 10}, "stop_after": 1, "micro_batches": 2}
-    (plain, _) = workers.run("run_training", {"spec": spec | {"max_steps": 2, "checkpoint_dir": None}}, world_size=2)
-    for result in workers.run("run_training", arguments, world_size=2):
-        assert [step for step, _, _ in result["evaluations"]] == [1]
-        assert (result["outcome"]["step"], result["outcome"]["reason"]) == (2, "signal")
-        assert result["outcome"]["loss"] == plain["losses"]["2"]  # the step is not logged
-
-
 @pytest.mark.parametrize("at", [1, pytest.param(3, marks=pytest.mark.long), 5])
 def test_evaluation_that_a_stop_interrupted_is_made_up_for(workers, tiny, tmp_path, at):
     """The schedule `plateau` follows the evaluations; step `at` + 1 is the last one for 5."""
@@ -179,7 +163,6 @@ CHAINS: dict[str, list[dict[str, object]]] = {
     "none-zero-3-fsdp-zero-1": [{"strategy": "none"}, ZERO[3], FSDP, ZERO[1]],
     "fsdp-zero-2-ddp-fsdp": [FSDP, ZERO[2], {"strategy": "ddp"}, FSDP],
 }
-SHORT_CHAINS = [("none-zero-3-fsdp-zero-1", "fp32", "packed"), ("fsdp-zero-2-ddp-fsdp", "bf16", "shuffled")]
 LONG_CHAINS = [
     pytest.param((chain, precision, data), marks=pytest.mark.long)
     for chain in CHAINS
@@ -188,7 +171,7 @@ LONG_CHAINS = [
 ]
 
 
-@pytest.mark.parametrize("case", [*SHORT_CHAINS, *LONG_CHAINS], ids=" ".join)
+@pytest.mark.parametrize("case", [("none-zero-3-fsdp-zero-1", "fp32", "packed"), *LONG_CHAINS], ids=" ".join)
 def test_chain_of_one_two_four_and_one_ranks(workers, spec_of, tmp_path, case):
     """Accumulation keeps the global batch of 8; the samples are those of a run on one rank."""
     chain, precision, data = case

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.trainer.conftest import SHAPE
+
 TOLERANCE = 2e-6
 """The change that the order of additions may cause in a loss near 6 in fp32; measured: 1e-6."""
 
@@ -30,46 +32,24 @@ def global_batches(results):
     return [sorted(samples[begin : begin + 8]) for begin in range(0, len(samples), 8)]
 
 
-def test_reference_loss_decreases(reference):
-    assert losses(reference)[0] == pytest.approx(5.77, abs=0.15)  # ln 320
-    assert losses(reference)[-1] < losses(reference)[0] - 0.5
-
-
-@pytest.mark.parametrize(
-    ("sizes", "change"),
-    [
-        ((1, 1), {"strategy": "none", "micro_batch_size": 1, "gradient_accumulation_steps": 8}),
-        ((2, 2), {"strategy": "ddp", "micro_batch_size": 1, "gradient_accumulation_steps": 4}),
-        ((2, 2), {"strategy": "fsdp", "micro_batch_size": 2, "gradient_accumulation_steps": 2}),
-        ((2, 1), {"strategy": "fsdp", "sharding": "hybrid"}),
-    ],
-    ids=lambda value: " ".join(map(str, value.values())) if isinstance(value, dict) else str(value),
-)
-def test_strategies_give_the_same_losses(workers, tiny, reference, sizes, change):
-    """test_equal.py compares the other strategies without clipping, bit by bit."""
-    world_size, local_world_size = sizes
-    results = workers.run("run_training", {"spec": tiny | change}, world_size=world_size, local_world_size=local_world_size)
+def test_two_nodes_with_hybrid_sharding_give_the_same_losses(workers, tiny, reference):
+    spec = tiny | {"strategy": "fsdp", "sharding": "hybrid"}
+    results = workers.run("run_training", {"spec": spec}, world_size=2, local_world_size=1)
     assert global_batches(results) == global_batches([reference])
     for result in results:
         assert losses(result) == pytest.approx(losses(reference), abs=TOLERANCE, rel=0)
 
 
-def test_bf16_losses_are_close(workers, tiny, reference):
-    for strategy, world_size in (("fsdp", 2), ("ddp", 2)):
-        spec = tiny | {"strategy": strategy, "precision": "bf16"}
-        result = workers.run("run_training", {"spec": spec}, world_size=world_size)[0]
-        assert losses(result) == pytest.approx(losses(reference), abs=0.03, rel=0)
-        assert losses(result) != losses(reference)
-
-
-@pytest.mark.parametrize("model", ["micro-neox", "micro-qwen-tied"])
-def test_other_families_give_the_same_losses_sharded(workers, tiny, model):
-    shape = {"vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    family = {
-        "micro-neox": {"architecture": "gpt_neox", "rotary_pct": 0.25},
-        "micro-qwen-tied": {"architecture": "qwen2", "num_key_value_heads": 2, "tie_word_embeddings": True},
-    }[model]
-    spec = tiny | {"model": shape | family, "vocab_size": None}
+@pytest.mark.parametrize(
+    "family",
+    [
+        {"architecture": "gpt_neox", "rotary_pct": 0.25},
+        {"architecture": "qwen2", "num_key_value_heads": 2, "tie_word_embeddings": True},
+    ],
+    ids=lambda family: family["architecture"],
+)
+def test_other_families_give_the_same_losses_sharded(workers, tiny, family):
+    spec = tiny | {"model": SHAPE | family, "vocab_size": None}
     (unsharded,) = workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
     sharded = workers.run("run_training", {"spec": spec | {"strategy": "fsdp"}}, world_size=2)[0]
     assert losses(sharded) == pytest.approx(losses(unsharded), abs=TOLERANCE, rel=0)
@@ -77,26 +57,10 @@ def test_other_families_give_the_same_losses_sharded(workers, tiny, model):
 
 def test_two_ranks_hold_half_each(workers, tiny):
     spec = tiny | {"strategy": "fsdp"}
-    (single,) = workers.run("count_local_elements", {"spec": spec})
-    halves = workers.run("count_local_elements", {"spec": spec}, world_size=2)
-    assert single["optimizer"] == 2 * single["parameters"]
-    for half in halves:
-        assert half == {"parameters": single["parameters"] // 2, "optimizer": single["parameters"], "dtypes": ["torch.float32"]}
-
-
-def test_bf16_stores_parameters_and_optimiser_in_fp32(workers, tiny):
-    for strategy in ("fsdp", "none"):
-        (elements,) = workers.run("count_local_elements", {"spec": tiny | {"strategy": strategy, "precision": "bf16"}})
-        assert elements["dtypes"] == ["torch.float32"]
-
-
-def test_evaluation_does_not_depend_on_the_number_of_ranks(workers, tiny):
-    """21 samples in batches of 1 on two ranks: one rank has no sample in the last round."""
-    spec = tiny | {"eval_every": 1, "eval_batches": 21, "micro_batch_size": 1}
-    ((loss, tokens),) = workers.run("run_evaluation", {"spec": spec | {"strategy": "none"}})
-    assert tokens == 21 * 16
-    for result in workers.run("run_evaluation", {"spec": spec | {"strategy": "fsdp"}}, world_size=2):
-        assert result == [pytest.approx(loss, abs=TOLERANCE), tokens]
+    (single,) = workers.run("measure_bytes", {"spec": spec})
+    for half in workers.run("measure_bytes", {"spec": spec}, world_size=2):
+        assert half["parameters"] == single["parameters"] / 2
+        assert half["optimizer"] == pytest.approx(single["parameters"], rel=0.01)  # two moments in fp32
 
 
 def test_failure_of_one_rank_fails_all(workers):
@@ -126,26 +90,6 @@ def run_in_stages(workers, spec, stages, *, folder):
     return stage_losses, batches, outcome
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param({"strategy": "fsdp"}, marks=pytest.mark.long),  # the next case is another precision and data set
-        {"strategy": "fsdp", "precision": "bf16", "data": "tokenised"},
-        # test_resume.py always resumes DDP
-        pytest.param({"strategy": "ddp", "gradient_accumulation_steps": 2, "micro_batch_size": 2}, marks=pytest.mark.long),
-    ],
-    ids=["fsdp", "fsdp-bf16-tokenised", "ddp-accumulated"],
-)
-def test_resume_is_bit_exact(workers, tiny, tokenised_folder, tmp_path, change):
-    spec = tiny | change | ({"data": str(tokenised_folder)} if "data" in change else {})
-    expected, all_batches, end = run_in_stages(workers, spec, [(2, None)], folder=tmp_path / "whole")
-    resumed, batches, outcome = run_in_stages(workers, spec, [(2, 2), (2, 3), (2, None)], folder=tmp_path / "parts")
-    assert resumed == expected
-    assert batches == all_batches
-    assert outcome["outcome"] == end["outcome"] == "finished"
-    assert have_same_state(end["checkpoint"], outcome["checkpoint"], tmp_path)
-
-
 def have_same_state(first, second, folder):
     """Return whether the weights and the optimiser state of two checkpoints are bit-exact."""
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
@@ -162,40 +106,6 @@ def have_same_state(first, second, folder):
     return all(torch.equal(states[0][key], states[1][key]) for key in states[0])
 
 
-@pytest.mark.parametrize(
-    "strategies",
-    [pytest.param(("fsdp", "fsdp", "fsdp"), marks=pytest.mark.long), ("none", "ddp", "fsdp")],  # test_resume.py: FSDP alone
-)
-def test_resume_on_another_number_of_ranks(workers, tiny, reference, tmp_path, strategies):
-    """1 -> 2 -> 1 ranks, with changing strategies: accumulation keeps the global batch, and the samples are the same."""
-    spec = tiny | {"micro_batch_size": 4, "gradient_accumulation_steps": 2}
-    stage_losses: dict[str, float] = {}
-    batches: list[list[str]] = []
-    for strategy, world_size, steps in zip(strategies, (1, 2, 1), (2, 2, None), strict=True):
-        part, part_batches, outcome = run_in_stages(
-            workers, spec | {"strategy": strategy}, [(world_size, steps)], folder=tmp_path
-        )
-        stage_losses |= part
-        batches += part_batches
-    assert outcome["step"] == 6
-    assert batches == global_batches([reference])
-    assert list(stage_losses.values()) == pytest.approx(losses(reference), abs=TOLERANCE, rel=0)
-
-
-def test_stopped_run_has_an_outcome_with_a_reason(workers, tiny, tmp_path):
-    spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(tmp_path)}
-    results = workers.run("run_training", {"spec": spec, "stop_after": 3, "only_rank": 1}, world_size=2)
-    for result in results:
-        assert result["outcome"] | {"loss": None} == {
-            "outcome": "stopped",
-            "step": 3,
-            "loss": None,
-            "checkpoint": str(tmp_path / "step-000003"),
-            "reason": "signal",
-            "permanent": False,
-        }
-
-
 def test_finished_run_is_not_repeated(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path)}
     first = workers.run("run_training", {"spec": spec})[0]
@@ -205,12 +115,6 @@ def test_finished_run_is_not_repeated(workers, tiny, tmp_path):
     assert (tmp_path / "step-000006").stat().st_ino == written
     assert second["outcome"] == first["outcome"]
     assert "Note step 6 of 6 is done: raise `max_steps` or `epochs` to train on" in workers.log()
-
-
-def test_keep_last_deletes_older_checkpoints(workers, tiny, tmp_path):
-    spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(tmp_path), "checkpoint_every": 1, "keep_last": 2}
-    workers.run("run_training", {"spec": spec}, world_size=2)
-    assert sorted(path.name for path in tmp_path.glob("*step*")) == ["step-000005", "step-000006"]
 
 
 def test_keep_every_keeps_multiples(workers, tiny, tmp_path):
@@ -231,15 +135,12 @@ def test_changed_data_is_read_from_its_beginning(workers, tiny, tmp_path):
     ("world_size", "change", "message"),
     [
         (2, {"strategy": "none"}, "strategy `none` needs one process, this run has 2"),
-        (2, {"lanes": 3}, "3 lanes cannot be divided among 2 ranks"),
         (
             1,
             {"vocab_size": 256},
             "the data has a vocabulary of 300, the model's embedding 256 rows\n  --> model\nhint: set `vocab_size: 320`",
         ),
         (1, {"model": "/nowhere/at-all", "vocab_size": None}, "no model at `/nowhere/at-all`"),
-        (1, {"lr": 1e30, "grad_clip": 0, "max_steps": 20, "warmup_steps": 0}, " is nan at step"),
-        (1, {"resume": "/nowhere/step-000001"}, "`/nowhere/step-000001` has no readable manifest.json"),
     ],
 )
 def test_invalid_run_is_an_error(workers, tiny, world_size, change, message):
@@ -291,7 +192,14 @@ def test_garbage_is_collected_at_the_same_steps_on_all_ranks(workers, tiny):
     assert workers.run("record_collections", {"spec": spec}, world_size=2) == [[1, 51], [1, 51]]
 
 
-@pytest.mark.parametrize("change", [{"strategy": "fsdp"}, {"strategy": "ddp"}, {"strategy": "none", "packing": "documents"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strategy": "fsdp"},
+        pytest.param({"strategy": "ddp"}, marks=pytest.mark.long),
+        pytest.param({"strategy": "none", "packing": "documents"}, marks=pytest.mark.long),
+    ],
+)
 def test_host_waits_for_the_device_only_in_logged_steps(workers, tiny, change):
     """Step 1, each third step and the last one are logged; a guard reads the loss of every step."""
     spec = tiny | change | {"max_steps": 7, "log_every": 3}

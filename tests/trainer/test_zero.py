@@ -24,8 +24,7 @@ def make_spec(**changes):
     return base | {"micro_batch_size": 1, "sequence_length": 16, "precision": "fp32"} | changes
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("stage", range(4))
+@pytest.mark.parametrize(("stage", "precision"), [(0, "fp32"), (1, "bf16"), (2, "fp32"), (3, "bf16")])
 def test_memory_matches_the_formula_and_sharded_parts_are_halved(workers, stage, precision):
     spec = make_spec(zero_stage=stage, precision=precision)
     bytes_by_ranks = {}
@@ -44,7 +43,13 @@ def test_memory_matches_the_formula_and_sharded_parts_are_halved(workers, stage,
 
 
 @pytest.mark.parametrize(
-    ("stage", "precision", "micro_batches"), [(1, "fp32", 2), (2, "bf16", 1), (2, "bf16", 2), (3, "bf16", 2)]
+    ("stage", "precision", "micro_batches"),
+    [
+        pytest.param(1, "fp32", 2, marks=pytest.mark.long),
+        pytest.param(2, "bf16", 1, marks=pytest.mark.long),
+        pytest.param(2, "bf16", 2, marks=pytest.mark.long),
+        (3, "bf16", 2),
+    ],
 )
 def test_offloaded_memory_matches_the_formula(workers, stage, precision, micro_batches):
     spec = make_spec(zero_stage=stage, precision=precision, cpu_offload=True, gradient_accumulation_steps=micro_batches)
@@ -69,12 +74,7 @@ def run_with_logger(workers, tiny, stage, **changes):
 
 
 def test_log_line_of_each_rank(workers, tiny):
-    """The model is Qwen2-1.5B with one layer and small sizes, because the full model needs 27 GB for two ranks.
-
-    The full model's numbers follow from its parameter count, which is exact on the meta device.
-    """
-    full_count = count_parameters(PRESETS["qwen2-1.5b"])
-    assert (full_count, full_count // 2) == (1543714304, 771857152)
+    """The model is Qwen2-1.5B with one layer and small sizes, because the full model needs 27 GB for two ranks."""
     shape = PRESETS["qwen2-1.5b"].model_copy(update={"num_hidden_layers": 1, "vocab_size": 512, "intermediate_size": 640})
     count = count_parameters(shape)
     for stage in range(4):
