@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainer import forked
+from tests.trainer.test_run import losses
 
 # DeepSpeed keeps tensors below 1 MiB per rank in memory; the matrices' halves on two ranks are larger.
 SHAPE = {
@@ -19,10 +20,6 @@ SHAPE = {
 }
 CASES = [(1, "fp32", 10), (2, "fp32", 6), (1, "bf16", 6)]
 """Ranks, precision, and the number of matrices above 1 MiB on a rank."""
-
-
-def losses(result):
-    return list(result["losses"].values())
 
 
 @pytest.mark.long

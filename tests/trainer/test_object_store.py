@@ -20,6 +20,7 @@ from kfjob.trainer.metrics import OUTCOME_FILE
 from kfjob.trainer.storage import open_storage
 from tests.mock_s3 import MockS3
 from tests.trainer.manifests import make_manifest
+from tests.trainer.test_run import losses
 
 URL = "s3://bucket/jobs/one"
 
@@ -51,10 +52,6 @@ def entries(fs: Any, *parts: str) -> list[str]:
     """Return the names in a folder of the run, without that of the outcome."""
     names = (path.rpartition("/")[2] for path in fs.ls("/".join(("bucket/jobs/one", *parts)), detail=False))
     return sorted(name for name in names if name != OUTCOME_FILE)
-
-
-def losses(result):
-    return [result["losses"][step] for step in sorted(result["losses"], key=int)]
 
 
 def test_two_ranks_save_and_one_rank_resumes(workers, tiny, store, bucket):

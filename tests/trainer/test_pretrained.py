@@ -19,6 +19,7 @@ from kfjob.trainer.weights import INDEX, PretrainedWeights
 from kfjob.trainspec.memory import count_layer_parameters
 from kfjob.trainspec.model_shapes import ModelShape, count_parameters
 from tests.trainer.fake_hub import FakeHub
+from tests.trainer.test_run import losses
 
 SHAPE = {"vocab_size": 320, "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 10, "num_attention_heads": 4}
 SMALL = {"vocab_size": 320, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -56,14 +57,11 @@ def make_config(family):
     return config
 
 
-def losses(results):
-    return [list(result["losses"].values()) for result in results]
-
-
 @pytest.fixture(scope="module")
 def reference(workers, tiny, folder):
     spec = tiny | {"model": folder, "vocab_size": None, "strategy": "none", "micro_batch_size": 8, "max_steps": 3}
-    return losses(workers.run("run_training", {"spec": spec}))[0]
+    (result,) = workers.run("run_training", {"spec": spec})
+    return losses(result)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +77,8 @@ def reference(workers, tiny, folder):
 )
 def test_two_ranks_train_pretrained_weights(workers, tiny, folder, reference, change):
     spec = tiny | {"model": folder, "vocab_size": None, "max_steps": 3} | change
-    for rank_losses in losses(workers.run("run_training", {"spec": spec}, world_size=2)):
-        assert rank_losses == pytest.approx(reference, abs=2e-6, rel=0)
+    for result in workers.run("run_training", {"spec": spec}, world_size=2):
+        assert losses(result) == pytest.approx(reference, abs=2e-6, rel=0)
 
 
 def test_build_needs_at_most_a_shard_and_two_units(workers, tiny, folder):
@@ -112,11 +110,11 @@ def test_families_without_a_preset_have_transformers_losses(workers, tiny, tmp_p
     config = make_config(family)
     spec = tiny | {"model": save_model(transformers.AutoModelForCausalLM.from_config(config), tmp_path / "model")}
     spec |= {"vocab_size": None, "max_steps": 2, "router_aux_loss_coef": 0}  # which depends on the size of micro-batches
-    (single,) = losses(workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}}))
-    for rank_losses in losses(workers.run("run_training", {"spec": spec | {"strategy": "fsdp"}}, world_size=2)):
-        assert rank_losses == pytest.approx(single, abs=2e-6, rel=0)
+    (single,) = workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
+    for result in workers.run("run_training", {"spec": spec | {"strategy": "fsdp"}}, world_size=2):
+        assert losses(result) == pytest.approx(losses(single), abs=2e-6, rel=0)
     (expected,) = workers.run("compute_transformers_loss", {"spec": spec | {"micro_batch_size": 8}})
-    assert single[0] == pytest.approx(expected, abs=1e-5)
+    assert losses(single)[0] == pytest.approx(expected, abs=1e-5)
 
 
 FROM_THE_HUB = """

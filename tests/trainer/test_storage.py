@@ -44,6 +44,20 @@ def write_lease(storage, process, run_id="other"):
     return storage.read_file(LEASE_FILE)
 
 
+def make_lease(storage, run_id, on_tick=lambda _: None):
+    """Return a lease that does not sleep between two looks, and its clock, which goes on by a second with each."""
+    ticks = iter(range(100))
+
+    def clock():
+        tick = next(ticks)
+        on_tick(tick)
+        return float(tick)
+
+    lease = Lease(storage, run_id, os.getpid(), clock=clock)
+    lease._ended.set()
+    return lease, ticks
+
+
 @pytest.fixture
 def ended():
     """The identity of a process that has ended."""
@@ -87,9 +101,7 @@ def test_lease_of_the_same_launch_on_another_machine_is_taken_over(storage, ende
 
 def test_living_job_with_the_same_launch_id_keeps_its_lease(storage):
     text = write_lease(storage, identify_process(os.getpid()), run_id="run-1")
-    ticks = iter(range(100))
-    second = Lease(storage, "run-1", os.getpid(), clock=lambda: float(next(ticks)))
-    second._ended.set()
+    second, _ = make_lease(storage, "run-1")
     with pytest.raises(KfjobError, match="another job writes to"):
         second.acquire(patience=5)
     assert storage.read_file(LEASE_FILE) == text
@@ -98,16 +110,13 @@ def test_living_job_with_the_same_launch_id_keeps_its_lease(storage):
 def test_restart_waits_for_the_end_of_a_rank_that_its_killed_agent_left(storage):
     with subprocess.Popen(["sleep", "60"]) as process:
         write_lease(storage, identify_process(process.pid), run_id="run-1")
-        ticks = iter(range(100))
 
-        def clock():
-            if (tick := next(ticks)) == 4:
+        def end_rank(tick):
+            if tick == 4:
                 process.kill()
                 process.wait()
-            return float(tick)
 
-        lease = Lease(storage, "run-1", os.getpid(), clock=clock)
-        lease._ended.set()
+        lease, ticks = make_lease(storage, "run-1", end_rank)
         lease.acquire(patience=50)
         assert next(ticks) < 10
 
@@ -115,16 +124,12 @@ def test_restart_waits_for_the_end_of_a_rank_that_its_killed_agent_left(storage)
 @pytest.mark.parametrize("renewed", [False, True])
 def test_lease_of_another_machine_is_taken_over_without_renewals(storage, ended, renewed):
     text = write_lease(storage, replace(ended, machine="another"))
-    ticks = iter(range(100))
 
-    def clock():
-        tick = next(ticks)
+    def renew(tick):
         if renewed and tick == 4:
             storage.write_file(LEASE_FILE, text.replace('"renewals": 0', '"renewals": 1'), overwrite=True)
-        return float(tick)
 
-    lease = Lease(storage, "run-2", os.getpid(), clock=clock)
-    lease._ended.set()  # do not sleep between two looks
+    lease, ticks = make_lease(storage, "run-2", renew)
     if renewed:
         with pytest.raises(KfjobError, match="another job writes to"):
             lease.acquire(patience=5)
@@ -136,9 +141,7 @@ def test_lease_of_another_machine_is_taken_over_without_renewals(storage, ended,
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"token": 1}'])
 def test_unreadable_lease_counts_as_one_of_another_machine(storage, text):
     storage.write_file(LEASE_FILE, text, overwrite=True)
-    ticks = iter(range(100))
-    lease = Lease(storage, "run-2", os.getpid(), clock=lambda: float(next(ticks)))
-    lease._ended.set()
+    lease, ticks = make_lease(storage, "run-2")
     lease.acquire(patience=5)
     assert next(ticks) >= 5
 
@@ -266,15 +269,6 @@ def test_lease_is_renewed(storage, monkeypatch):
     assert storage.list_files(LEASE_FILE) == []
 
 
-def test_start_removes_the_files_of_killed_writers(storage):
-    storage.create()
-    for name in (".temporary-lease.json-1-2", ".probe-1-0", ".deleting-step-000001", ".staging-step-000001-x"):
-        (storage.path / name).write_text("")
-    (storage.path / ".pin-step-000001-x").write_text("")
-    storage.prepare()
-    assert [path.name for path in storage.path.iterdir()] == [".pin-step-000001-x"]
-
-
 def make_checkpoint(storage, name):
     (storage.path / name).mkdir(parents=True)
 
@@ -389,7 +383,7 @@ os._exit(code)
 """
 
 
-@pytest.mark.parametrize("on_save_error", ["stop", "continue"])
+@pytest.mark.parametrize("on_save_error", ["stop", pytest.param("continue", marks=pytest.mark.long)])
 def test_full_disk(tiny, tmp_path, on_save_error):
     """The disk has room for one checkpoint."""
     folder = tmp_path / "disk"
