@@ -8,11 +8,9 @@ import socket
 from pathlib import Path
 
 import pytest
-import torch
 
 from kfjob.base.errors import KfjobError, SpecError
 from kfjob.trainer.__main__ import main
-from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.environment import check_home_folders, check_meeting_point, read_place
 from kfjob.trainer.metrics import Outcome, log, start_logging
 from kfjob.trainer.progress import Progress, record_outcome
@@ -20,6 +18,7 @@ from kfjob.trainer.run import _report_failure
 from kfjob.trainer.storage import open_storage
 from kfjob.trainspec.command_line import from_argv
 from tests.trainer.forked import Program
+from tests.trainer.test_model import SINGLE_RANK
 
 PASSWORD = "hunter2-4711"  # noqa: S105 -- test data
 URL = f"http://user:{PASSWORD}@127.0.0.1:1/ck"
@@ -95,10 +94,9 @@ def test_password_in_a_url_is_refused_and_not_printed(field, capsys):
 def test_password_in_an_error_is_not_printed_or_stored(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
     start_logging(verbose=True)
-    ranks = Ranks(rank=0, world_size=1, local_rank=0, local_world_size=1, device=torch.device("cpu"), run_id="")
     for error in (KfjobError(f"cannot read `{URL}`", cause=f"no {URL}"), ValueError(URL)):
         storage = open_storage(str(tmp_path / type(error).__name__))
-        with pytest.raises(type(error)), record_outcome(Progress(), storage, ranks):
+        with pytest.raises(type(error)), record_outcome(Progress(), storage, SINGLE_RANK):
             raise error
         _report_failure(error, Progress(), debug=True)
     log.warning("Checkpoint not written: %s", URL)

@@ -17,10 +17,10 @@ import torch
 from kfjob.trainer import tokenize
 from kfjob.trainer.data import tiny_text
 from kfjob.trainer.data.sources import open_data
-from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.model import build_model
 from kfjob.trainer.strategies import make_strategy
 from kfjob.trainspec.train_spec import TrainSpec
+from tests.trainer.test_model import SINGLE_RANK
 
 log = logging.getLogger(__name__)
 SMALL = {
@@ -81,11 +81,10 @@ def train_with_transformers(spec, folder):
     """Return (validation loss, number of targets) of transformers' Trainer with our initial weights, samples and settings."""
     from transformers import Trainer, TrainingArguments
 
-    ranks = Ranks(rank=0, world_size=1, local_rank=0, local_world_size=1, device=torch.device("cpu"), run_id="")
     unchunked = spec.model_copy(update={"loss_chunk": 0})
     data = open_data(spec, rank=0, world_size=1)
     trainer = Trainer(
-        model=build_model(unchunked, make_strategy(unchunked, ranks), ranks.device),
+        model=build_model(unchunked, make_strategy(unchunked, SINGLE_RANK), SINGLE_RANK.device),
         train_dataset=[add_labels(sample) for sample in data.train.read_batch(spec.max_steps * spec.micro_batch_size)],
         eval_dataset=[add_labels(sample) for sample in data.validation],
         args=TrainingArguments(
