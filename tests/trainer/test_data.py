@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from itertools import pairwise
 
 import numpy as np
@@ -70,20 +71,10 @@ def test_permutation_of_a_key_is_fixed():
     assert [permute(index, 10, 7) for index in range(10)] == [0, 4, 8, 5, 7, 2, 6, 1, 9, 3]
 
 
-def test_different_keys_give_different_permutations():
-    orders = {tuple(permute(index, 50, key) for index in range(50)) for key in range(100)}
-    assert len(orders) == 100
-
-
-@pytest.mark.parametrize("world_size", [2, 4, 8])
-def test_global_batches_do_not_depend_on_the_number_of_ranks(spec, world_size):
-    assert global_batches(streams(spec, world_size), 8, 40) == global_batches(streams(spec, 1), 8, 40)
-
-
-def test_changing_the_world_size_does_not_change_global_batches(spec):
+def test_global_batches_do_not_depend_on_the_number_of_ranks(spec):
     uninterrupted = global_batches(streams(spec, 1), 8, 36)
     batches, position = [], None
-    for world_size in (1, 2, 4, 2, 8, 1):
+    for world_size in (2, 1, 4, 2, 8, 1):
         parts = streams(spec, world_size)
         if position:
             for part in parts:
@@ -210,8 +201,6 @@ def test_invalid_tokenizer_is_an_error(tmp_path, content):
 
 
 def test_end_of_text_token_comes_from_the_configuration(text_folder, tmp_path):
-    import shutil
-
     shutil.copytree(text_folder / "tokenizer", tmp_path / "t")
     (tmp_path / "t" / "tokenizer_config.json").write_text('{"eos_token": {"content": "!"}}')
     assert open_tokenizer(tmp_path / "t").end_of_text == open_tokenizer(text_folder / "tokenizer").encode("!")[0]
@@ -219,8 +208,6 @@ def test_end_of_text_token_comes_from_the_configuration(text_folder, tmp_path):
 
 @pytest.mark.parametrize("size", [0, 1, -1])
 def test_token_file_of_wrong_size_is_an_error(tiny, tokenised_folder, tmp_path, size):
-    import shutil
-
     folder = shutil.copytree(tokenised_folder, tmp_path / "t")
     content = (folder / "train.bin").read_bytes()
     (folder / "train.bin").write_bytes(content[:size] if size <= 0 else content + b"x")

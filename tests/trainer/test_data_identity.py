@@ -153,9 +153,9 @@ def test_text_with_the_format_of_conversations_gets_a_hint(tiny, text_folder, ch
     with pytest.raises(KfjobError) as caught:
         open_run(tiny, data=str(text_folder), data_format="chat", sequence_length=96).train.read_batch(1)
     assert caught.value.hint == "rename the fields, or set `data_format: text` if the records are no conversations"
-    with pytest.raises(KfjobError) as caught:
+    with pytest.raises(KfjobError, match="no field `text`, but `messages`") as caught:
         open_run(tiny, data=str(chat_folder)).train.read_batch(1)
-    assert "data_format: chat" in str(caught.value.hint)
+    assert caught.value.hint == "set `data_format: chat` to read conversations"
 
 
 def test_tokenised_folder_holds_whole_documents(text_folder, tokenised_folder, tmp_path):

@@ -205,10 +205,6 @@ def test_count_characters_counts_texts_at_every_level():
     )
 
 
-def test_limits_allow_the_longest_books():
-    assert records.MAX_DOCUMENT_CHARACTERS > 3 * 10 * MIB
-
-
 def test_killed_process_of_the_tokeniser_is_an_error(text_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tokenize, "_tokenize_part", kill_process)
     assert tokenize.main([str(text_folder), str(tmp_path / "out"), "--workers", "2"]) == 1

@@ -41,11 +41,8 @@ def encoder(text_folder, tmp_path):
     """Returns the encoder of a template and its tokenizer, which has ChatML's markers as special tokens."""
 
     def make_encoder(template):
-        tokenizer = tokenizers.Tokenizer.from_file(str(text_folder / "tokenizer" / "tokenizer.json"))
-        tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
-        tokenizer.save(str(tmp_path / "tokenizer.json"))
-        config = {"bos_token": {"content": "<|im_start|>"}, "eos_token": "<|im_end|>", "chat_template": template}
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        tokens = {"bos_token": {"content": "<|im_start|>"}, "eos_token": "<|im_end|>"}
+        tokenizer = save_tokenizer(text_folder, tmp_path, **tokens, chat_template=template)
         return ChatEncoder(open_tokenizer(tmp_path)), tokenizer
 
     return make_encoder
@@ -53,7 +50,7 @@ def encoder(text_folder, tmp_path):
 
 def save_tokenizer(text_folder, target, *, post_processor=False, **config):
     tokenizer = tokenizers.Tokenizer.from_file(str(text_folder / "tokenizer" / "tokenizer.json"))
-    tokenizer.add_special_tokens(["<bos>", "<eos>"])
+    tokenizer.add_special_tokens(["<bos>", "<eos>", "<|im_start|>", "<|im_end|>"])
     if post_processor:
         tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
             single="<bos> $A", special_tokens=[("<bos>", tokenizer.token_to_id("<bos>"))]
@@ -184,12 +181,6 @@ def test_error_names_the_invalid_conversation(tiny, chat_folder, tmp_path, recor
     spec = tiny | {"data": str(path), "data_format": "chat", "lanes": 1, "tokenizer": str(chat_folder / "tokenizer")}
     with pytest.raises(KfjobError, match=f"cannot read line 1 of .*\n  cause: {message}"):
         open_data(TrainSpec(**spec), rank=0, world_size=1).train.read_batch(1)
-
-
-def test_hint_when_conversations_are_read_as_text(tiny, chat_folder):
-    with pytest.raises(KfjobError, match="no field `text`, but `messages`") as caught:
-        open_data(TrainSpec(**tiny | {"data": str(chat_folder)}), rank=0, world_size=1).train.read_batch(1)
-    assert caught.value.hint == "set `data_format: chat` to read conversations"
 
 
 def test_no_answer_within_a_sample_is_an_error(tiny, chat_folder):

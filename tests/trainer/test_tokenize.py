@@ -105,8 +105,6 @@ def test_invalid_held_out_is_a_usage_error(text_folder, tmp_path, options):
 
 @pytest.mark.parametrize(("change", "cause"), [
     ({"dtype": "object"}, "dtype"),
-    ({"dtype": "float16"}, "dtype"),
-    ({"dtype": "u1,u1"}, "dtype"),
     ({"vocab_size": -1}, "vocab_size"),
     ({"end_of_text": 10**30}, "end_of_text"),
     ({"tokens": None}, "tokens"),
