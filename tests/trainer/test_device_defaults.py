@@ -38,10 +38,6 @@ def test_precision_that_a_cpu_emulates_is_named(monkeypatch, precision, is_fast)
     assert find_slow_precision(spec, torch.device("cuda")) is None
 
 
-def test_cpu_is_a_plain_device():
-    assert find_device(SimpleNamespace(device=torch.device("cpu"))).kind == "cpu"  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("missing", "expected"),
     [
@@ -67,22 +63,14 @@ def spec(tiny):
     return {name: value for name, value in tiny.items() if name != "micro_batch_size"} | {"gradient_accumulation_steps": 8}
 
 
-def test_samples_of_a_step_take_fewer_forward_passes_with_the_same_losses(workers, spec):
-    (expected,) = workers.run("run_training", {"spec": spec})
-    (result,) = workers.run("run_as_on_gpu", {"spec": spec, "memory": 80 * GIB})
-    assert [len(batch) for batch in result["batches"]] == [8] * 6
-    assert global_batches([result]) == global_batches([expected])
-    assert losses(result) == pytest.approx(losses(expected), abs=2e-6)
-    log = workers.log()
-    assert "Default compile: false, because this is a test" in log
-    assert "Default micro_batch_size: 8, gradient_accumulation_steps: 1, because the estimate is" in log
-
-
 def test_other_ranks_and_devices_keep_the_global_batch(workers, spec, tmp_path):
     """From one rank with enough memory to two ranks that need recomputation and micro-batches of one sample."""
     spec |= {"checkpoint_dir": str(tmp_path / "checkpoints")}
     (expected,) = workers.run("run_training", {"spec": spec | {"checkpoint_dir": None}})
     (first,) = workers.run("run_as_on_gpu", {"spec": spec, "memory": 80 * GIB, "stop_after": 3})
+    assert [len(batch) for batch in first["batches"][:3]] == [8] * 3
+    assert "Default compile: false, because this is a test" in workers.log()
+    assert "Default micro_batch_size: 8, gradient_accumulation_steps: 1, because the estimate is" in workers.log()
     results = workers.run("run_as_on_gpu", {"spec": spec, "memory": GIB}, world_size=2)
     assert "Default activation_checkpointing: true, recompute: all, because" in workers.log()
     assert global_batches([first])[:3] + global_batches(results) == global_batches([expected])

@@ -108,16 +108,7 @@ def bf16_losses(workers, spec_of):
     return losses(result)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"fp8_recipe": "rowwise"},
-        pytest.param({"strategy": "none"}, marks=pytest.mark.long),
-        pytest.param({"activation_checkpointing": True, "recompute": "cheap"}, marks=pytest.mark.long),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", [{}, {"fp8_recipe": "rowwise"}], ids=str)
 def test_sixty_steps_stay_within_a_band_of_bf16(workers, spec_of, bf16_losses, changes):
     (result,) = workers.run("run_training", {"spec": spec_of(max_steps=60, **changes)})
     own = losses(result)
@@ -127,9 +118,7 @@ def test_sixty_steps_stay_within_a_band_of_bf16(workers, spec_of, bf16_losses, c
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"sharding": "hybrid", "shard_size": 1}, {"fp8_recipe": "rowwise"}, {"strategy": "ddp"}, {"cpu_offload": True}],
-    ids=str,
+    "changes", [{"sharding": "hybrid", "shard_size": 1}, {"fp8_recipe": "rowwise"}, {"cpu_offload": True}], ids=str
 )
 def test_two_ranks_have_the_losses_of_one(workers, spec_of, changes):
     spec = spec_of(max_steps=8, **changes)

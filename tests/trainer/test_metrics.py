@@ -11,10 +11,6 @@ from kfjob.trainer.metrics import Outcome
 from kfjob.trainer.storage import FolderStorage
 
 REFERENCE = "2024-06-12 00:08:25 I [train.py:102] Batch 979 Loss: 5.63272, Speed: 0.43 samples/sec, lr: 0.000091"
-PROGRESS = re.compile(
-    r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I \[train\.py:\d+\] "
-    r"Batch \d+ Loss: \d+\.\d{5}, Speed: \d+\.\d\d samples/sec, lr: \d+\.\d{6}$"
-)
 STEP_METRICS = metrics.StepMetrics(
     loss=1.5,
     lr=1e-4,
@@ -35,7 +31,6 @@ def test_progress_line_equals_the_reference(capsys):
     record.created = 1718150905.25  # 2024-06-12 00:08:25 UTC
     metrics.log.handle(record)
     assert capsys.readouterr().out == REFERENCE + "\n"
-    assert PROGRESS.match(REFERENCE)
 
 
 def test_log_times_are_utc(capsys, monkeypatch):
