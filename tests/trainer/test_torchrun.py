@@ -86,48 +86,11 @@ def job():
                 agent.wait()
 
 
-def stop_in_the_second_step(run, folder, micro_batches, agent):
-    """Send a signal to one agent while its worker computes the second step, which is dropped."""
-    run.wait_for("] Batch 1 Loss", seconds=300)
-    began = cpu_seconds(run.agents[agent].pid)
-    deadline = time.monotonic() + 60
-    while cpu_seconds(run.agents[agent].pid) < began + 0.5:
-        assert time.monotonic() < deadline, run.tail()
-        time.sleep(0.02)
-    run.agents[agent].send_signal(signal.SIGTERM)  # one pod is evicted; the other must not count as completed
-    assert all(run.wait()), run.tail()
-    outcome = json.loads((folder / "outcome.json").read_text())
-    assert (outcome["outcome"], outcome["reason"], outcome["step"]) == ("stopped", "signal", 1), run.tail()
-    assert outcome["checkpoint"] == str(folder / "step-000001")
-    manifest = json.loads((folder / "step-000001" / "manifest.json").read_text())
-    assert manifest["data_position"]["next"] == 2 * micro_batches
-
-
-@pytest.fixture
-def resumable(tiny, tmp_path):
-    """A spec whose checkpoints are in a folder of the test."""
-    folder = tmp_path / "checkpoints"
-    return tiny | {"strategy": "fsdp", "checkpoint_dir": str(folder), "checkpoint_every": 0, "log_every": 5}
-
-
-def test_two_agents_resume_and_end(job, workers, resumable, tmp_path):
-    """test_agents.py always stops such a run by a signal."""
-    workers.run("run_training", {"spec": resumable, "stop_after": 1}, world_size=2)
-    check_second_launch(job, resumable, tmp_path)
-
-
-@pytest.mark.long
-def test_signal_stops_the_run_and_the_same_command_resumes(job, resumable, tmp_path):
-    """The stop drops the step that is being computed and writes a checkpoint, and the same command continues to the end."""
-    slow = {"micro_batch_size": 1, "gradient_accumulation_steps": 150, "max_steps": 100000}
-    folder = tmp_path / "checkpoints"
-    stop_in_the_second_step(job(resumable | slow, tmp_path / "first"), folder, micro_batches=150, agent=1)
-    check_second_launch(job, resumable, tmp_path)
-
-
-def check_second_launch(job, spec, tmp_path):
-    """Check the lines and the outcome of a run that goes on after its first step and takes 20 more."""
+def test_two_agents_resume_and_end(job, workers, tiny, tmp_path):
+    """The run goes on after its first step and takes 20 more. test_agents.py always stops such a run by a signal."""
     folder, step = tmp_path / "checkpoints", 1
+    spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(folder), "checkpoint_every": 0, "log_every": 5}
+    workers.run("run_training", {"spec": spec, "stop_after": 1}, world_size=2)
     (folder / "outcome.json").write_text("the outcome of an earlier run")
     second = job(spec | {"max_steps": step + 20, "eval_every": 10}, tmp_path / "second")
     assert second.wait() == [0, 0], second.tail()
@@ -156,11 +119,23 @@ def check_second_launch(job, spec, tmp_path):
 
 @pytest.mark.long
 def test_signal_in_a_long_step_stops_before_it(job, tiny, tmp_path):
-    """The step takes more than 40 s, and torchrun kills its workers 30 s after a signal. The test before has a short step."""
+    """The step takes more than 40 s, and torchrun kills its workers 30 s after a signal. The second step is dropped."""
     folder = tmp_path / "checkpoints"
     spec = tiny | {"strategy": "fsdp", "micro_batch_size": 1, "gradient_accumulation_steps": 2500, "max_steps": 9}
     run = job(spec | {"checkpoint_dir": str(folder)}, tmp_path / "logs")
-    stop_in_the_second_step(run, folder, micro_batches=2500, agent=0)
+    run.wait_for("] Batch 1 Loss", seconds=300)
+    began = cpu_seconds(run.agents[0].pid)
+    deadline = time.monotonic() + 60
+    while cpu_seconds(run.agents[0].pid) < began + 0.5:
+        assert time.monotonic() < deadline, run.tail()
+        time.sleep(0.02)
+    run.agents[0].send_signal(signal.SIGTERM)  # one pod is evicted; the other must not count as completed
+    assert all(run.wait()), run.tail()
+    outcome = json.loads((folder / "outcome.json").read_text())
+    assert (outcome["outcome"], outcome["reason"], outcome["step"]) == ("stopped", "signal", 1), run.tail()
+    assert outcome["checkpoint"] == str(folder / "step-000001")
+    manifest = json.loads((folder / "step-000001" / "manifest.json").read_text())
+    assert manifest["data_position"]["next"] == 2 * 2500
 
 
 def test_id_and_agent_are_the_same_for_each_restart_of_a_launch(tmp_path):
@@ -225,16 +200,6 @@ def test_user_error_is_one_message(job, tiny, tmp_path):
 
 
 @pytest.mark.usefixtures("in_process")
-def test_run_without_torchrun(tiny, tmp_path, capsys):
-    spec = TrainSpec(**tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path), "max_steps": 2})
-    assert main(to_argv(spec)) == 0
-    output = capsys.readouterr()
-    assert [int(number) for _, number, _ in PROGRESS.findall(output.out)] == [1, 2]
-    assert output.err == ""
-    assert "] Resume none\n" in output.out
-
-
-@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("debug", [False, True])
 def test_traceback_only_with_debug(tiny, tmp_path, capsys, debug):
     assert main(to_argv(TrainSpec(**tiny | {"data": str(tmp_path / "no"), "debug": debug}))) == 1
@@ -259,7 +224,10 @@ def test_max_minutes_stops_the_run(tiny, tmp_path, capsys):
     assert outcome["outcome"] == "stopped"
     assert outcome["reason"] == "max_minutes 0.02"
     assert outcome["checkpoint"] == str(tmp_path / f"step-{outcome['step']:06d}")
-    assert "Outcome stopped step" in capsys.readouterr().out
+    output = capsys.readouterr()
+    assert "] Resume none\n" in output.out
+    assert "Outcome stopped step" in output.out
+    assert output.err == ""
 
 
 @pytest.mark.usefixtures("in_process")

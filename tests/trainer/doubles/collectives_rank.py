@@ -43,7 +43,6 @@ def raise_unsupported(*_arguments: object, **_options):
 DOUBLES = {
     "result": ("all_reduce", corrupt_result),
     "contribution": ("all_reduce", corrupt_contribution),
-    "broadcast": ("broadcast", corrupt_result),
     "hang": ("reduce", hang),
     "old-torch": ("reduce_scatter_tensor", raise_unsupported),
 }
