@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import runpy
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
@@ -88,6 +90,30 @@ def run_file(path: Path, arguments: list[str], result: Path) -> None:
     os.dup2(os.open(result, os.O_WRONLY | os.O_CREAT), 1)
     sys.argv = [str(path), *arguments]
     runpy.run_path(str(path), run_name="__main__")
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """Print a line of JSON, as the programs of this folder do."""
+    sys.stdout.write(json.dumps(result) + "\n")
+    sys.stdout.flush()
+
+
+def fork(body: Callable[[], object], log: Path | None = None) -> int:
+    """Call a function in a child, whose exit code is 1 if it raises; return the child's id. The output is appended to `log`."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        if log:
+            descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(descriptor, 1)
+            os.dup2(descriptor, 2)
+        body()
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 -- nothing above may run in a child
+        traceback.print_exc()
+    finally:
+        os._exit(1)
 
 
 def run_code(code: str, arguments: Sequence[str]) -> None:

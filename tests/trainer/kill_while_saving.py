@@ -1,8 +1,8 @@
 """Saves checkpoints again and again in children that are killed, and says for each what the next run would find.
 
-`python kills.py FOLDER RANDOM_KILLS` prints one JSON line a kill: first those at points with a name, then those by chance, half
-of them at a random moment, half before a random operation on a file, which is named. The children are forked, so that
-torch is imported once.
+`python kill_while_saving.py FOLDER RANDOM_KILLS` prints one JSON line a kill: first those at points with a name, then those
+by chance, half of them at a random moment, half before a random operation on a file, which is named. The children are forked,
+so that torch is imported once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,8 @@ from kfjob.trainer.resume import find_checkpoint
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.strategies import make_strategy
 from kfjob.trainspec.train_spec import TrainSpec
+from tests.trainer.forked import fork, print_result
+from tests.trainer.manifests import make_manifest
 
 SPEC = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=8, strategy="none", precision="fp32")
 
@@ -123,38 +124,8 @@ def save_forever(folder: Path, arm: Callable[[], None] | None, *, asynchronous: 
         if arm and (step == 3 or asynchronous):
             arm()
             arm = None
-        for repeated_step in SECOND_SAVES:
-            writer.save(make_manifest(repeated_step, model))
-        writer.save(make_manifest(step, model))
-        if asynchronous:
-            writer.save(make_manifest(step, model))
-
-
-def make_manifest(step: int, model: torch.nn.Module) -> Manifest:
-    return Manifest(
-        step=step,
-        loss=0.0,
-        run_id="",
-        global_batch=1,
-        parameters=parameter_shapes(model),
-        data_identity={},
-        data_position={"next": step},
-        spec={},
-        torch_version=torch.__version__,
-    )
-
-
-def fork_child(body: Callable[[], None]) -> int:
-    child = os.fork()
-    if child == 0:
-        try:
-            body()
-            os._exit(0)
-        except BaseException:  # noqa: BLE001 -- nothing above may run in a child
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    return child
+        for saved_step in (*SECOND_SAVES, step, *([step] if asynchronous else [])):
+            writer.save(make_manifest(saved_step, parameters=parameter_shapes(model), data_position={"next": saved_step}))
 
 
 def inspect_storage(folder: Path) -> dict[str, Any]:
@@ -173,23 +144,18 @@ def inspect_storage(folder: Path) -> dict[str, Any]:
         result = {"step": start and start.manifest.step, "damaged": damaged, "visible": visible}
         os.write(writer, json.dumps(result).encode())
 
-    os.waitpid(fork_child(inspect), 0)
+    os.waitpid(fork(inspect), 0)
     os.close(writer)
     with os.fdopen(reader) as stream:
         result: dict[str, Any] = json.loads(stream.read())
         return result
 
 
-def print_result(result: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(result) + "\n")
-    sys.stdout.flush()
-
-
 def main(folder: Path, random_kills: int) -> None:
     build_meta_model(SPEC)  # so that the children need not import transformers again
     for point, arm in POINTS.items():
         checkpoints = folder / point.replace(" ", "-")
-        _, status = os.waitpid(fork_child(lambda checkpoints=checkpoints, arm=arm: save_forever(checkpoints, arm)), 0)  # type: ignore[misc]
+        _, status = os.waitpid(fork(lambda checkpoints=checkpoints, arm=arm: save_forever(checkpoints, arm)), 0)  # type: ignore[misc]
         print_result({"point": point, "killed": os.WTERMSIG(status) == signal.SIGKILL} | inspect_storage(checkpoints))
     checkpoints, draw = folder / "random", random.Random(1)  # noqa: S311 -- moments of kills
     for number in range(random_kills):
@@ -202,7 +168,7 @@ def main(folder: Path, random_kills: int) -> None:
 
 def kill_at_a_moment(checkpoints: Path, draw: random.Random, before: int) -> dict[str, Any]:
     """Kill at a random time after the first checkpoint of this start."""
-    child = fork_child(lambda: save_forever(checkpoints, None, asynchronous=True))
+    child = fork(lambda: save_forever(checkpoints, None, asynchronous=True))
     while not any((checkpoints / f"step-{step:06d}").exists() for step in (before + 1, before + 2)):
         os.kill(child, 0)  # fails if the child has exited, instead of waiting forever
         time.sleep(0.001)
@@ -216,7 +182,7 @@ def kill_at_an_operation(checkpoints: Path, draw: random.Random, before: int) ->
     """Kill before a random file operation of the first saves of this start."""
     reader, report = os.pipe()
     arm = before_operation(draw.randint(1, 200), report)
-    _, status = os.waitpid(fork_child(lambda: save_forever(checkpoints, arm, asynchronous=True)), 0)
+    _, status = os.waitpid(fork(lambda: save_forever(checkpoints, arm, asynchronous=True)), 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
     os.close(report)
     with os.fdopen(reader) as stream:

@@ -15,7 +15,8 @@ import shutil
 import signal
 import sys
 import time
-import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.train import train
 from kfjob.trainspec.train_spec import TrainSpec
+from tests.trainer.forked import fork, print_result
+from tests.trainer.rank_programs import observe
 
 TIMEOUT = 120.0
 
@@ -49,42 +52,28 @@ class Start:
         self.codes: dict[int, int] = {}
 
     def _fork(self, spec: dict[str, Any], folder: Path, rank: int, world_size: int) -> int:
-        child = os.fork()
-        if child:
-            return child
-        try:
+        def run() -> None:
             torch.set_num_threads(1)
             os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(rank))
             os.environ.update(LOCAL_WORLD_SIZE=str(world_size), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
-            log = os.open(folder / f"{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            self._record_events(rank)
             metrics.start_logging(verbose=False)
             ranks = Ranks.join(FileStore(str(folder / "store"), world_size))
-            train(TrainSpec(**spec), ranks, StopRequest(None), metrics.StartupTimer())
-            os._exit(0)
-        except BaseException:  # noqa: BLE001 -- nothing above may run in a child
-            traceback.print_exc()
-        finally:
-            os._exit(1)
+            with self._record_events(rank):
+                train(TrainSpec(**spec), ranks, StopRequest(None), metrics.StartupTimer())
 
-    def _record_events(self, rank: int) -> None:
+        return fork(run, folder / f"{rank}.log")
+
+    @contextmanager
+    def _record_events(self, rank: int) -> Iterator[None]:
         """Make rank 0 write its losses, in full precision, and the checkpoint it resumes from."""
-        if rank:
-            return
-        events = os.open(self.events, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        progress_line, resume_line = metrics.progress_line, metrics.resume_line
+        events = os.open(os.devnull if rank else self.events, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-        def record_loss(step: int, **values: Any) -> str:
-            os.write(events, f"{step} {float(values['loss']).hex()}\n".encode())
-            return progress_line(step, **values)
+        def record(text: str) -> None:
+            os.write(events, f"{text}\n".encode())
 
-        def record_resume(name: str | None, path: str | None) -> str:
-            os.write(events, f"resume {name}\n".encode())
-            return resume_line(name, path)
-
-        metrics.progress_line, metrics.resume_line = record_loss, record_resume
+        resume = observe(metrics, "resume_line", lambda name, _: record(f"resume {name}"))
+        with observe(metrics, "progress_line", lambda step, **values: record(f"{step} {float(values['loss']).hex()}")), resume:
+            yield
 
     def poll(self) -> bool:
         """Return whether any rank is still running."""
@@ -160,11 +149,6 @@ def hash_state(folder: Path) -> str:
         for name, tensor in sorted(part.items()):
             digest.update(name.encode() + tensor.numpy().tobytes())
     return digest.hexdigest()
-
-
-def print_result(result: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(result) + "\n")
-    sys.stdout.flush()
 
 
 def main(spec: dict[str, Any], folder: Path, world_size: int, kills: int, seed: int) -> None:

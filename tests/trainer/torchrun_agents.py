@@ -14,7 +14,6 @@ import random
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +26,8 @@ from kfjob.trainer import metrics
 from kfjob.trainer.model import build_meta_model
 from kfjob.trainer.run import run_rank
 from kfjob.trainspec.train_spec import TrainSpec
+from tests.trainer.forked import fork, print_result
+from tests.trainer.rank_programs import observe
 
 TIMEOUT = 300.0
 STEP_SECONDS = 0.05
@@ -51,22 +52,12 @@ class Agents:
         self.codes: dict[int, int] = {}
 
     def start(self, number: int) -> None:
-        child = os.fork()
-        if child:
-            self.running[number] = child
-            return
-        try:
+        def run() -> None:
             os.setsid()
-            log = os.open(self.folder / f"{number}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
             os.environ.update(PET_LOCAL_ADDR=f"127.0.0.{number + 2}", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
             torchrun.main([*self._options, json.dumps(self.spec), str(self.folder), str(number)])
-            os._exit(0)
-        except BaseException:  # noqa: BLE001 -- nothing above may run in a child
-            traceback.print_exc()
-        finally:
-            os._exit(1)
+
+        self.running[number] = fork(run, self.folder / f"{number}.log")
 
     def read_events(self, kind: str) -> list[dict[str, Any]]:
         lines = (json.loads(line) for line in self.events.read_text().splitlines())
@@ -136,7 +127,7 @@ class Agents:
 
 
 def rank(spec: dict[str, Any], folder: Path, agent: int) -> int:
-    """Run one rank, and write its start, the checkpoint it resumes from, its losses and its checkpoints."""
+    """Run one rank, and write its start, the checkpoint it resumes from, and its losses."""
     events = os.open(folder / "events", os.O_WRONLY | os.O_APPEND)
     number, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     identity = {"agent": agent, "rank": number, "world size": world_size, "pid": os.getpid()}
@@ -144,25 +135,15 @@ def rank(spec: dict[str, Any], folder: Path, agent: int) -> int:
     def record(kind: str, **values: Any) -> None:
         os.write(events, (json.dumps({"kind": kind, **identity, **values}) + "\n").encode())
 
-    progress_line, resume_line, checkpoint_line = metrics.progress_line, metrics.resume_line, metrics.checkpoint_line
-
-    def record_loss(step: int, **values: Any) -> str:
+    def record_loss(step: int, **values: Any) -> None:
         if number == 0:
             record("loss", step=step, loss=float(values["loss"]).hex())
         time.sleep(STEP_SECONDS)
-        return progress_line(step, **values)
 
-    def record_resume(name: str | None, path: str | None) -> str:
-        record("resume", name=name)
-        return resume_line(name, path)
-
-    def record_checkpoint(name: str, path: str, seconds: float) -> str:
-        record("checkpoint", name=name)
-        return checkpoint_line(name, path, seconds)
-
-    metrics.progress_line, metrics.resume_line, metrics.checkpoint_line = record_loss, record_resume, record_checkpoint
     record("start")
-    return run_rank(TrainSpec(**spec), metrics.StartupTimer())
+    resume = observe(metrics, "resume_line", lambda name, _: record("resume", name=name))
+    with observe(metrics, "progress_line", record_loss), resume:
+        return run_rank(TrainSpec(**spec), metrics.StartupTimer())
 
 
 def kills(spec: dict[str, Any], folder: Path, count: int) -> None:
@@ -249,11 +230,6 @@ def elastic(spec: dict[str, Any], folder: Path, count: int) -> None:
         resumes = [(line["world size"], line["name"]) for line in agents.read_events("resume") if line["rank"] == 0]
         losses = [(line["world size"], line["step"], line["loss"]) for line in agents.read_events("loss")]
         print_result({"resumes": resumes, "losses": losses})
-
-
-def print_result(result: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(result) + "\n")
-    sys.stdout.flush()
 
 
 def main(scenario: str, spec: dict[str, Any], folder: Path, number: int) -> None:
