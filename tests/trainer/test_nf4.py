@@ -22,12 +22,10 @@ from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.conftest import save_tiny_llama
 from tests.trainer.test_lora import compute_logits, load_with_peft
 from tests.trainer.test_model import build
-from tests.trainer.test_run import have_same_state, losses, run_in_stages
+from tests.trainer.test_run import TOLERANCE, have_same_state, losses, run_in_stages
 
 LORA: dict[str, Any] = {"r": 4, "lora_alpha": 8, "quantize": "nf4"}
 SIZES: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
-TOLERANCE = 2e-6
-"""The difference of a loss that the order of a sum may cause in fp32; the losses are between 4 and 7."""
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,7 @@ import pytest
 from kfjob.trainer.data.stream import ShuffledStream
 from kfjob.trainer.evaluate import is_evaluation_due
 from kfjob.trainspec.train_spec import TrainSpec
-from tests.trainer.test_run import losses
-
-TOLERANCE = 2e-6
-"""The change that the order of additions may cause in a loss near 6 in fp32."""
+from tests.trainer.test_run import TOLERANCE, losses
 
 
 @pytest.fixture(scope="module")

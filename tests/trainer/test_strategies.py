@@ -10,12 +10,9 @@ from kfjob.base.errors import KfjobError
 from kfjob.trainer.strategies.zero import check_precision
 from kfjob.trainspec.train_spec import TrainSpec
 from tests.trainer.conftest import SHAPE
+from tests.trainer.test_equal import FSDP, TOLERANCE, ZERO, case_id
 from tests.trainer.test_run import losses
 
-TOLERANCE = 2e-6
-"""The change that the order of additions may cause in a loss near 6 in fp32."""
-ZERO = [{"strategy": "deepspeed", "zero_stage": stage} for stage in range(4)]
-FSDP = {"strategy": "fsdp"}
 VARIANTS = [  # test_equal.py has the others
     (2, FSDP | {"accumulate": "whole", "micro_batch_size": 1, "gradient_accumulation_steps": 4}),
     (2, FSDP | {"prefetch": 2}),
@@ -28,10 +25,6 @@ VARIANTS = [  # test_equal.py has the others
     (2, ZERO[2] | {"cpu_offload": True}),
     (2, ZERO[3] | {"cpu_offload": True}),
 ]
-
-
-def case_id(value):
-    return " ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 
 @pytest.fixture(scope="module")
