@@ -210,28 +210,18 @@ def train_peft_by_hand(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
     start = build_model(parsed, make_strategy(parsed, ranks), ranks.device)
     adapters = {name: parameter for name, parameter in start.named_parameters() if parameter.requires_grad}
     assert not model.base_model.model.load_state_dict(adapters, strict=False).unexpected_keys
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    assert len(trained) == len(adapters)
-    optimizer = torch.optim.AdamW(trained, betas=parsed.betas, eps=parsed.eps, weight_decay=parsed.weight_decay)
-    data = open_data(parsed, rank=0, world_size=1).train
-    losses = []
-    for step in range(parsed.max_steps or 0):
-        samples = data.read_batch(resolve_micro_batch_size(parsed))
-        tokens, total = count_targets(samples), 0.0
-        for sample in samples:
+    assert sum(parameter.requires_grad for parameter in model.parameters()) == len(adapters)
+
+    def compute_loss(rows: Any, *_: object, **__: object) -> torch.Tensor:
+        loss = torch.zeros(())
+        for sample in rows:
             begins = np.flatnonzero(sample[2] == 0)[1:] if len(sample) == 3 else np.zeros(0, dtype=int)
             for inputs, targets in np.split(sample[:2], begins, axis=1):
                 logits = model(input_ids=torch.from_numpy(inputs)[None], use_cache=False).logits[0]
-                loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(targets), reduction="sum") / tokens
-                loss.backward()
-                total += loss.item()
-        torch.nn.utils.clip_grad_norm_(trained, parsed.grad_clip)
-        for group in optimizer.param_groups:
-            group["lr"] = compute_learning_rate(step, parsed.max_steps or 0, parsed)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total)
-    return losses
+                loss = loss + torch.nn.functional.cross_entropy(logits, torch.from_numpy(targets), reduction="sum")
+        return loss
+
+    return train_by_hand(parsed, model, compute_loss, 1)
 
 
 def train_experts_by_hand(ranks: Ranks, *, spec: dict[str, Any], world_size: int) -> list[float]:
