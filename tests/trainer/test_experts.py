@@ -1,4 +1,4 @@
-"""Models with experts: their balance, their types, their weights in files, and their shards."""
+"""Models with experts: their balance, their types, their weights in files, their shards, and resuming."""
 
 from __future__ import annotations
 
@@ -58,6 +58,21 @@ def test_flops_count_the_parameters_that_compute_a_token(name, total, active):
     assert count_idle(model) == total - active
     assert model_flops_per_token(model, total, 1024) == shape_flops_per_token(shape, 1024)
     assert read_shape(model) is not None
+
+
+def test_resume_is_bit_exact(workers, spec, tmp_path):
+    spec = spec | {
+        "model": MIXTRAL,
+        "strategy": "fsdp",
+        "max_steps": 6,
+        "checkpoint_every": 3,
+        "activation_checkpointing": True,
+    }
+    whole = workers.run("run_training", {"spec": spec | {"checkpoint_dir": str(tmp_path / "a")}}, world_size=2)
+    split = spec | {"checkpoint_dir": str(tmp_path / "b")}
+    workers.run("run_training", {"spec": split, "stop_after": 3}, world_size=2)
+    rest = workers.run("run_training", {"spec": split}, world_size=2)
+    assert [losses(result)[3:] for result in whole] == [losses(result) for result in rest]
 
 
 def test_experts_that_the_ranks_do_not_divide_are_sharded_by_rows(workers, spec, tmp_path):

@@ -151,3 +151,22 @@ def test_export_uploads_to_the_hub(checkpoints, tmp_path, monkeypatch, capsys):
         assert main([f"{checkpoints}/step-000001", str(tmp_path / "again"), "--upload", "someone/other", "--public"]) == 1
         assert "error: cannot upload to `someone/other`\n  --> --upload\n  cause: " in capsys.readouterr().err
         assert (tmp_path / "again" / "model.safetensors").exists()
+
+
+def test_every_strategy_exports_the_same_weights(workers, tiny, tmp_path):
+    """From checkpoints of one process, of replicas, of shards and of DeepSpeed."""
+    weights = {}
+    for name, world_size, change in (
+        ("none", 1, {"strategy": "none", "micro_batch_size": 8}),
+        ("ddp", 2, {"strategy": "ddp"}),
+        ("hybrid", 2, {"strategy": "fsdp", "sharding": "hybrid", "shard_size": 1}),
+        ("zero", 2, {"strategy": "deepspeed", "zero_stage": 3}),
+    ):
+        spec = tiny | change | {"max_steps": 1, "checkpoint_dir": str(tmp_path / name)}
+        workers.run("run_training", {"spec": spec}, world_size=world_size)
+        export(str(tmp_path / name), tmp_path / f"{name}.pt", file_format="torch")
+        weights[name] = torch.load(tmp_path / f"{name}.pt", weights_only=True)
+    for state in weights.values():
+        assert state.keys() == weights["none"].keys()
+        for key, tensor in state.items():
+            assert torch.allclose(tensor, weights["none"][key], rtol=0, atol=1e-5), key
