@@ -43,6 +43,7 @@ FORMATS: dict[str, tuple[list[str], Values]] = {
     "colons": (repeat("step: {s}, loss: {l}, lr: 0.001"), AT_50 | {"lr": 0.001}),
     "thousands": (repeat("step 1,0{s} | loss {l}"), {"step": 1050, "loss": 1.98}),
     "suffixes": (repeat("step {s} | loss {l} | 12.5K tok/s | 3.1M tokens"), AT_50 | {"speed": 12500.0}),
+    "name after the value": (repeat("Iter {s} ({l} loss, 1.2 it/s)"), AT_50),
     "tensor": (repeat("{{'step': {s}, 'loss': tensor({l}, device='cuda:0')}}"), AT_50),
     "of": (repeat("Step {s} of 400: loss is {l}"), AT_50 | {"total": 400}),
     "two epochs of a rank": (repeat("GPU:0 | Epoch: {e} | Batchsize: 32 | Steps: 32")[:2], {"epoch": 2, "step": None}),

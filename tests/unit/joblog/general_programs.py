@@ -191,6 +191,7 @@ _LINES: dict[str, tuple[str, Values]] = {
     "tag and value": ('{{"tag": "train/loss", "value": {l}, "step": {s}}}', AT_50),
     "name and value": ("metric name=loss value={l} step={s}", AT_50),
     "determined": ("INFO: report_training_metrics(steps_completed={s}, metrics={{'loss': {l}}})", AT_50),
+    "fxia22/pointnet.pytorch": ("[0: {s}/100] train loss: {l} accuracy: 0.5", AT_50),
     "SaoYan/DnCNN": ("[epoch 1][{s}/100] loss: {l} PSNR_train: 20.1", AT_50),
     "MIC-DKFZ/nnUNet": (
         (
