@@ -73,12 +73,12 @@ def test_abort_without_another_error_comes_before_a_lost_connection():
 
 def test_abort_after_a_timeout_is_its_consequence():
     crash = "terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  [Rank 0] gave up"
-    ends = [line(TIMEOUT, 9, A), line(TIMEOUT, 9, B), *lines(crash, 10, A), FAILED]
+    ends: list[Event] = [line(TIMEOUT, 9, A), line(TIMEOUT, 9, B), *lines(crash, 10, A), FAILED]
     assert find_cause([*block(0, 0, A), *block(1, 0, B), *ends]).rule == "nccl-timeout"
 
 
 def test_failed_worker_without_output_comes_before_a_lost_connection():
-    ends = [line("RuntimeError: Connection reset by peer", 9, B), line(exit_report(), 10, A), FAILED]
+    ends: list[Event] = [line("RuntimeError: Connection reset by peer", 9, B), line(exit_report(), 10, A), FAILED]
     diagnosis, _ = examine([*block(0, 0, A), *block(1, 0, B), *ends])
     first = diagnosis.first_cause
     assert first
