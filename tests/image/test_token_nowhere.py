@@ -99,18 +99,22 @@ def on_ecr(in_ecr: MotoAws, building: Buildah, source: Path) -> None:
 
 @pytest.fixture(params=["buildah", "docker, classic", "docker, BuildKit"])
 def based(
-    request: pytest.FixtureRequest, on_ecr: None, building: Buildah, ecr_registry: RealRegistry, tmp_path: Path
+    request: pytest.FixtureRequest,
+    on_ecr: None,
+    building: Buildah,
+    ecr_registry: RealRegistry,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Based]:
+    folder = tmp_path_factory.mktemp("d")  # short, as paths of sockets must be
     with front(ecr_registry.port) as address:
         if request.param == "buildah":
-            made = named(building, tmp_path / "named", HOST, address)
+            made = named(building, folder / "named", HOST, address)
             storage = Path(made.environment["CONTAINERS_STORAGE_CONF"]).parent
             yield Based(made.program, made.environment, (storage,), b"--authfile")
             return
-        (tmp_path / "d").mkdir()
-        with dockerd(tmp_path / "d", f"{address} {HOST}", authority=ecr_registry.ca) as daemon:
+        with dockerd(folder, f"{address} {HOST}", authority=ecr_registry.ca) as daemon:
             program = daemon.client("client", CLASSIC if "classic" in request.param else "")
-            yield Based(program, daemon.environment, (tmp_path / "d",), b"DOCKER_CONFIG=/dev/shm/kfjob-")
+            yield Based(program, daemon.environment, (folder,), b"DOCKER_CONFIG=/dev/shm/kfjob-")
 
 
 def test_token_is_not_written_anywhere(based: Based, source: Path, tmp_path: Path, ecr_registry: RealRegistry, name: str):
