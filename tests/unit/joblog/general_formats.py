@@ -121,6 +121,7 @@ FORMATS: dict[str, tuple[list[str], Values]] = {
     "step within an epoch": (repeat("epoch: 2/50, step_in_epoch: {s}, loss: {l}"), AT_50 | {"epoch": 2}),
     "unit before a colon": (repeat("Up. {s} : Cost {l} : 812.5 words/s : norm 1.2"), AT_50 | {"speed": 812.5}),
     "step in thousands": (repeat("| Epoch: 2/91 ({s}/409) | Loss: {l} | 1.8 steps/s | Step: 12k |"), AT_50 | {"epoch": 2}),
+    "a range between name and value": (repeat("step {s} avg. loss [{e}1-{e}9]: {l}"), AT_50),
     "a range in a bar": (
         redraw("5%|▌  | {s}/1000 [00:01<00:09, 4.50it/s, init loss: 9.12, avg. loss [{e}1-{e}9]: {l}]"),
         OF_1000 | {"speed": 4.5},
