@@ -9,7 +9,6 @@ import pytest
 
 import kfjob
 from kfjob import JobSpec
-from kfjob.api.images import check
 from kfjob.api.run import Run
 from kfjob.api.settings import Settings
 from kfjob.base.concurrency import Task
@@ -39,10 +38,12 @@ def race(actions: list[Callable[[], object]]) -> list[object]:
 
 
 @pytest.fixture
-def start_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every racer see the same job before one of them stops it: all check their images at the same time."""
+def run(cluster, here, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Submit the job, and let every racer see it before one of them stops it: all check their images at the same time."""
+    first = kfjob.submit(SPEC, settings=settings(here))
     barrier = threading.Barrier(RACERS)
     monkeypatch.setattr("kfjob.api.lifecycle.preparation.check_job_images", lambda *_args, **_options: barrier.wait(timeout=30))
+    return first
 
 
 def check_one_winner(results: list[object], cluster: ObjectServer) -> None:
@@ -56,28 +57,13 @@ def check_one_winner(results: list[object], cluster: ObjectServer) -> None:
     assert len(cluster.created) == 2, "the losers created nothing"
 
 
-@pytest.mark.usefixtures("start_together")
-def test_of_several_replacing_submits_one_wins(cluster, here, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("kfjob.api.lifecycle.preparation.check_job_images", check.check_job_images)
-        kfjob.submit(SPEC, settings=settings(here))
+@pytest.mark.usefixtures("run")
+def test_of_several_replacing_submits_one_wins(cluster, here):
     results = race([lambda: kfjob.submit(SPEC, settings=settings(here), replace=True)] * RACERS)
     check_one_winner(results, cluster)
 
 
-@pytest.mark.usefixtures("start_together")
-def test_of_several_relaunches_one_wins(cluster, here, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("kfjob.api.lifecycle.preparation.check_job_images", check.check_job_images)
-        run = kfjob.submit(SPEC, settings=settings(here))
-    check_one_winner(race([run.relaunch] * RACERS), cluster)
-
-
-@pytest.mark.usefixtures("start_together")
-def test_of_several_changed_relaunches_one_wins(cluster, here, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("kfjob.api.lifecycle.preparation.check_job_images", check.check_job_images)
-        run = kfjob.submit(SPEC, settings=settings(here))
+def test_of_several_changed_relaunches_one_wins(cluster, run):
     check_one_winner(race([lambda: run.relaunch(changes={"nodes": 3})] * RACERS), cluster)
     assert cluster.objects[KEY]["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
 
