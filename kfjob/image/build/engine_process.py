@@ -106,7 +106,9 @@ def _running_engine(engine: Engine, argv: Sequence[str], variables: Mapping[str,
 _HINTS = {
     r"permission denied while trying to connect to the Docker daemon": "join the group `docker`, or use another `--builder`",
     r"cannot connect to the Docker daemon|Is the docker daemon running|no buildkit host is available"
-    r"|`buildkitd` needs to be running|cannot access containerd socket": "start the daemon of `{engine}`, or use another `--builder`",
+    r"|`buildkitd` needs to be running|cannot access containerd socket": (
+        "start the daemon of `{engine}`, or use another `--builder`"
+    ),
     r"the --mount option requires BuildKit": "install docker's buildx plugin, or use another `--builder`",
     r"no space left on device": "`{engine} system prune` removes old layers, TMPDIR sets another folder for temporary files",
     r"unauthorized|authentication required|no basic auth credentials|pull access denied|403 Forbidden": (
