@@ -1,7 +1,7 @@
-"""A small HTTP server on the loopback that answers as no server should: endless, compressed to nothing, byte by byte, or never.
+"""A small HTTP server on the loopback. A test gives it a function from requests to answers.
 
-It stands in for an API server or a registry. A test gives it a function from requests to answers; every answer ends when the
-server is closed or the client hangs up.
+It stands in for an API server, a registry, a hub or a receiver of messages. Its answers may be such as no server should give:
+endless, compressed to nothing, byte by byte, or none. Each ends when the server is closed or the client hangs up.
 """
 
 from __future__ import annotations
